@@ -1,0 +1,148 @@
+//! Refuses what could never admit a call, and what makes no sense together.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::duration::{OrOff, Text};
+use super::{ConfigError, LaneOverride, LimitConfig, PoolLimit};
+
+/// More than any process can have in flight; a larger number is a typo.
+const MAX_COUNT: u32 = 1_000_000;
+/// Longer than any call or limit window; a longer time is a wrong unit.
+const MAX_DURATION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+const NO_WAITING: &str = "for no waiting set `max_queue` to 0";
+const NO_GUARD: &str = "for no such guard use `None`, in files \"off\"";
+const NO_AGING: &str = "for no aging use `Aging::Off`, in files \"off\"";
+const NO_PAUSE: &str = "without a pause every caller would be back at once";
+
+pub(super) fn check(config: &LimitConfig) -> Result<(), ConfigError> {
+    check_base(config)?;
+    for (n, lane) in config.overrides.iter().enumerate() {
+        check_override(&Section(format!("overrides[{n}].")), lane, config.max_inflight)?;
+    }
+    for (n, pool) in config.pools.iter().enumerate() {
+        check_pool(&Section(format!("pools[{n}].")), pool)?;
+    }
+    Ok(())
+}
+
+fn check_base(config: &LimitConfig) -> Result<(), ConfigError> {
+    let root = Section(String::new());
+    root.count("max_inflight", config.max_inflight)?;
+    root.count("interactive_reserve", config.interactive_reserve)?;
+    // The default reserve stands beside "off", and is what overrides and pools start from.
+    if config.max_inflight > 0 {
+        root.reserve(config.interactive_reserve, config.max_inflight)?;
+    }
+    root.duration("queue_timeout", config.queue_timeout, NO_WAITING)?;
+    root.count("max_queue", config.max_queue)?;
+    root.queue_bound("max_queue_per_class", config.max_queue_per_class)?;
+    root.queue_bound("max_queue_per_tenant", config.max_queue_per_tenant)?;
+    root.count("max_queue_total", config.max_queue_total)?;
+    root.guard("aging_step", Some(config.aging_step.into()), NO_AGING)?;
+    root.count_from_one("max_lanes", config.max_lanes, "every call needs a lane")?;
+    root.duration("min_pause", config.min_pause, NO_PAUSE)?;
+    root.duration("max_pause", config.max_pause, NO_PAUSE)?;
+    if config.min_pause > config.max_pause {
+        let allowed = format!("at most `max_pause` ({})", humantime::format_duration(config.max_pause));
+        return root.refuse("min_pause", humantime::format_duration(config.min_pause), allowed);
+    }
+    root.guard("first_byte_timeout", Some(OrOff(config.first_byte_timeout)), NO_GUARD)?;
+    root.guard("idle_timeout", Some(OrOff(config.idle_timeout)), NO_GUARD)
+}
+
+fn check_override(section: &Section, lane: &LaneOverride, base_max_inflight: u32) -> Result<(), ConfigError> {
+    section.pattern("lane", &lane.lane)?;
+    if !lane.lane.contains(['*', '|']) {
+        let allowed = "a whole lane name `endpoint|model`, or a part of one with `*` for the rest";
+        return section.refuse("lane", format_args!("{:?}", lane.lane), allowed);
+    }
+    if let Some(max_inflight) = lane.max_inflight {
+        section.count("max_inflight", max_inflight)?;
+    }
+    if let Some(reserve) = lane.interactive_reserve {
+        section.count("interactive_reserve", reserve)?;
+        section.reserve(reserve, lane.max_inflight.unwrap_or(base_max_inflight))?;
+    }
+    if let Some(Text(timeout)) = lane.queue_timeout {
+        section.duration("queue_timeout", timeout, NO_WAITING)?;
+    }
+    if let Some(max_queue) = lane.max_queue {
+        section.count("max_queue", max_queue)?;
+    }
+    section.queue_bound("max_queue_per_class", lane.max_queue_per_class)?;
+    section.queue_bound("max_queue_per_tenant", lane.max_queue_per_tenant)?;
+    section.guard("aging_step", lane.aging_step.map(OrOff::from), NO_AGING)?;
+    section.guard("first_byte_timeout", lane.first_byte_timeout, NO_GUARD)?;
+    section.guard("idle_timeout", lane.idle_timeout, NO_GUARD)
+}
+
+fn check_pool(section: &Section, pool: &PoolLimit) -> Result<(), ConfigError> {
+    section.pattern("endpoint", &pool.endpoint)?;
+    section.count_from_one("max_inflight", pool.max_inflight, "for no cap leave the entry out")?;
+    match pool.interactive_reserve {
+        Some(reserve) => section.reserve(reserve, pool.max_inflight),
+        None => Ok(()),
+    }
+}
+
+/// A table of the configuration, by the path that leads to its keys.
+struct Section(String);
+
+impl Section {
+    fn count(&self, key: &str, value: u32) -> Result<(), ConfigError> {
+        if value > MAX_COUNT {
+            return self.refuse(key, value, format!("at most {MAX_COUNT}"));
+        }
+        Ok(())
+    }
+
+    fn count_from_one(&self, key: &str, value: u32, why: &str) -> Result<(), ConfigError> {
+        if value == 0 || value > MAX_COUNT {
+            return self.refuse(key, value, format!("1 to {MAX_COUNT}; {why}"));
+        }
+        Ok(())
+    }
+
+    fn queue_bound(&self, key: &str, value: Option<u32>) -> Result<(), ConfigError> {
+        value.map_or(Ok(()), |value| self.count_from_one(key, value, NO_WAITING))
+    }
+
+    fn reserve(&self, reserve: u32, max_inflight: u32) -> Result<(), ConfigError> {
+        if reserve <= max_inflight {
+            return Ok(());
+        }
+        let allowed = match max_inflight {
+            0 => "0, since these lanes have no `max_inflight` to reserve from".to_owned(),
+            limit => format!("at most `max_inflight` ({limit})"),
+        };
+        self.refuse("interactive_reserve", reserve, allowed)
+    }
+
+    fn duration(&self, key: &str, value: Duration, instead_of_zero: &str) -> Result<(), ConfigError> {
+        if value.is_zero() || value > MAX_DURATION {
+            let allowed = format!("more than 0s, at most 30days; {instead_of_zero}");
+            return self.refuse(key, humantime::format_duration(value), allowed);
+        }
+        Ok(())
+    }
+
+    fn guard(&self, key: &str, value: Option<OrOff>, instead_of_zero: &str) -> Result<(), ConfigError> {
+        match value {
+            Some(OrOff(Some(duration))) => self.duration(key, duration, instead_of_zero),
+            Some(OrOff(None)) | None => Ok(()),
+        }
+    }
+
+    fn pattern(&self, key: &str, value: &str) -> Result<(), ConfigError> {
+        if value.is_empty() {
+            return self.refuse(key, "\"\"", "a name, with `*` for any run of characters");
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, key: &str, value: impl fmt::Display, allowed: impl Into<String>) -> Result<(), ConfigError> {
+        Err(ConfigError::new(format!("{}{key}", self.0), value, allowed))
+    }
+}

@@ -1,0 +1,115 @@
+use std::time::Duration;
+
+use super::check::check;
+use super::duration::{OrOff, Text};
+use super::pattern::matches;
+use super::{ConfigError, LaneOverride, LimitConfig};
+use crate::engine::policy::{LanePolicy, PoolPolicy};
+use crate::limiter::key::{Kind, LaneKey};
+
+/// A configuration that has been checked, and what it says about each lane and pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    config: LimitConfig,
+    enabled: bool,
+}
+
+/// What one lane gets: how to be let in, and how long to be silent after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneRules {
+    pub(crate) admission: LanePolicy,
+    pub(crate) guards: Guards,
+}
+
+/// The longest silences of the upstream within one call; `None` = no such guard. Never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Guards {
+    pub(crate) first_byte: Option<Duration>,
+    pub(crate) idle: Option<Duration>,
+}
+
+impl Policy {
+    pub(crate) fn compile(config: LimitConfig) -> Result<Self, ConfigError> {
+        check(&config)?;
+        let enabled = config.max_inflight > 0
+            || config.overrides.iter().any(|lane| lane.max_inflight.is_some_and(|limit| limit > 0))
+            || !config.pools.is_empty();
+        Ok(Self { config, enabled })
+    }
+
+    /// False when no call could ever have to wait.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    pub(crate) fn lane(&self, lane: &LaneKey) -> LaneRules {
+        let mut rules = self.base_rules();
+        if !self.config.overrides.is_empty() {
+            let shown = lane.to_string();
+            for entry in self.config.overrides.iter().filter(|entry| matches(&entry.lane, &shown)) {
+                apply(entry, &mut rules);
+            }
+        }
+        let LanePolicy { limit, reserve, .. } = rules.admission;
+        rules.admission.reserve = fitting(reserve, limit);
+        rules
+    }
+
+    pub(crate) fn pool(&self, endpoint: &str, kind: Kind) -> PoolPolicy {
+        let of_kind = |wanted: Option<Kind>| wanted.is_none_or(|wanted| wanted == kind);
+        let mut latest_first = self.config.pools.iter().rev();
+        let Some(pool) = latest_first.find(|pool| of_kind(pool.kind) && matches(&pool.endpoint, endpoint)) else {
+            return PoolPolicy::default();
+        };
+        let reserve = pool.interactive_reserve.unwrap_or(self.config.interactive_reserve);
+        PoolPolicy { limit: pool.max_inflight, reserve: fitting(reserve, pool.max_inflight) }
+    }
+
+    pub(crate) fn max_lanes(&self) -> usize {
+        self.config.max_lanes as usize
+    }
+
+    pub(crate) fn max_queue_total(&self) -> usize {
+        self.config.max_queue_total as usize
+    }
+
+    pub(crate) fn config(&self) -> &LimitConfig {
+        &self.config
+    }
+
+    fn base_rules(&self) -> LaneRules {
+        let config = &self.config;
+        LaneRules {
+            admission: LanePolicy {
+                limit: config.max_inflight,
+                reserve: config.interactive_reserve,
+                queue_timeout: config.queue_timeout,
+                max_queue: config.max_queue,
+                max_queue_per_class: config.max_queue_per_class,
+                max_queue_per_tenant: config.max_queue_per_tenant,
+                aging_step: config.aging_step.step(),
+                min_pause: config.min_pause,
+                max_pause: config.max_pause,
+            },
+            guards: Guards { first_byte: config.first_byte_timeout, idle: config.idle_timeout },
+        }
+    }
+}
+
+fn apply(entry: &LaneOverride, rules: &mut LaneRules) {
+    let LaneRules { admission, guards } = rules;
+    admission.limit = entry.max_inflight.unwrap_or(admission.limit);
+    admission.reserve = entry.interactive_reserve.unwrap_or(admission.reserve);
+    admission.queue_timeout = entry.queue_timeout.map_or(admission.queue_timeout, |Text(after)| after);
+    admission.max_queue = entry.max_queue.unwrap_or(admission.max_queue);
+    admission.max_queue_per_class = entry.max_queue_per_class.or(admission.max_queue_per_class);
+    admission.max_queue_per_tenant = entry.max_queue_per_tenant.or(admission.max_queue_per_tenant);
+    admission.aging_step = entry.aging_step.map_or(admission.aging_step, |aging| aging.step());
+    guards.first_byte = entry.first_byte_timeout.map_or(guards.first_byte, |OrOff(after)| after);
+    guards.idle = entry.idle_timeout.map_or(guards.idle, |OrOff(after)| after);
+}
+
+/// Leaves the other classes at least one slot.
+fn fitting(reserve: u32, limit: u32) -> u32 {
+    reserve.min(limit.saturating_sub(1))
+}

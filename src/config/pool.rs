@@ -1,0 +1,73 @@
+use serde::{Deserialize, Serialize};
+
+use crate::limiter::key::Kind;
+
+/// A cap over all lanes of a provider and kind together, on top of what each lane allows.
+///
+/// The pattern is compared with the whole endpoint, with `*` as in [`LaneOverride`](crate::LaneOverride). Each endpoint
+/// that matches has a pool of its own for each kind: a pattern for two endpoints does not make them share. Of several
+/// entries that match, only the last applies.
+///
+/// # Examples
+///
+/// ```
+/// use tower_inflight::{Kind, LimitConfig, PoolLimit};
+///
+/// let config: LimitConfig = toml::from_str(
+///     r#"
+///     [[pools]]
+///     endpoint = "https://gw.example/*"
+///     max_inflight = 12
+///
+///     [[pools]]
+///     endpoint = "https://gw.example/v1"
+///     kind = "embedding"
+///     max_inflight = 40
+///     interactive_reserve = 8
+///     "#,
+/// )?;
+///
+/// assert_eq!(
+///     config.pools,
+///     [
+///         PoolLimit::new("https://gw.example/*", 12),
+///         PoolLimit::new("https://gw.example/v1", 40).kind(Kind::Embedding).interactive_reserve(8),
+///     ]
+/// );
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Refused are an empty pattern, a cap of 0 (leave the entry out for no cap) and a reserve above the cap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolLimit {
+    pub(super) endpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<Kind>,
+    pub(super) max_inflight: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) interactive_reserve: Option<u32>,
+}
+
+impl PoolLimit {
+    /// At most `max_inflight` calls at once in the pool of each kind on each endpoint that matches `endpoint`.
+    #[must_use]
+    pub fn new(endpoint: impl Into<String>, max_inflight: u32) -> Self {
+        Self { endpoint: endpoint.into(), kind: None, max_inflight, interactive_reserve: None }
+    }
+
+    /// Only for the pools of this kind.
+    #[must_use]
+    pub fn kind(self, kind: Kind) -> Self {
+        Self { kind: Some(kind), ..self }
+    }
+
+    /// How many of the pool's slots only interactive calls may take, at most one less than the cap. Default: as many as
+    /// [`LimitConfig::interactive_reserve`](crate::LimitConfig::interactive_reserve), cut to fit.
+    #[must_use]
+    pub fn interactive_reserve(self, slots: u32) -> Self {
+        Self { interactive_reserve: Some(slots), ..self }
+    }
+}

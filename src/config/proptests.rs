@@ -1,0 +1,111 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limiter::key::{Kind, LaneKey};
+
+const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+fn counts() -> impl Strategy<Value = u32> {
+    prop_oneof![30 => 1_u32..9, 3 => Just(0), 1 => 999_999_u32..1_000_002, 1 => any::<u32>()]
+}
+
+fn reserves() -> impl Strategy<Value = u32> {
+    prop_oneof![9 => 0_u32..2, 1 => counts()]
+}
+
+fn short_durations() -> impl Strategy<Value = Duration> {
+    prop_oneof![9 => (1_u64..1_000_000_000).prop_map(Duration::from_nanos), 1 => durations()]
+}
+
+fn durations() -> impl Strategy<Value = Duration> {
+    let edges = prop::sample::select(vec![Duration::ZERO, MONTH, MONTH + Duration::from_nanos(1), Duration::MAX]);
+    prop_oneof![50 => (1_u64..2_000_000_000_000).prop_map(Duration::from_nanos), 1 => edges]
+}
+
+fn maybe<S: Strategy>(strategy: S) -> impl Strategy<Value = Option<S::Value>> {
+    prop::option::weighted(0.3, strategy)
+}
+
+fn agings() -> impl Strategy<Value = Aging> {
+    prop_oneof![durations().prop_map(Aging::Every), Just(Aging::Off)]
+}
+
+fn patterns() -> impl Strategy<Value = String> {
+    prop_oneof![30 => "[ef*]{1,2}\\|[mn*]{1,2}", 1 => "[efmn|*]{0,3}"]
+}
+
+fn overrides() -> impl Strategy<Value = LaneOverride> {
+    let queue = (maybe(durations()), maybe(counts()), maybe(counts()), maybe(counts()));
+    let guards = (maybe(agings()), maybe(maybe(durations())), maybe(maybe(durations())));
+    (patterns(), maybe(counts()), maybe(reserves()), queue, guards).prop_map(|(lane, limit, reserve, queue, guards)| {
+        LaneOverride {
+            max_inflight: limit,
+            interactive_reserve: reserve,
+            queue_timeout: queue.0.map(duration::Text),
+            max_queue: queue.1,
+            max_queue_per_class: queue.2,
+            max_queue_per_tenant: queue.3,
+            aging_step: guards.0,
+            first_byte_timeout: guards.1.map(duration::OrOff),
+            idle_timeout: guards.2.map(duration::OrOff),
+            ..LaneOverride::new(lane)
+        }
+    })
+}
+
+fn pools() -> impl Strategy<Value = PoolLimit> {
+    let kinds = prop::sample::select(vec![Kind::Chat, Kind::Embedding, Kind::Other]);
+    ("[ef*]{1,2}", maybe(kinds), counts(), maybe(reserves())).prop_map(|(endpoint, kind, max_inflight, reserve)| {
+        PoolLimit { endpoint, kind, max_inflight, interactive_reserve: reserve }
+    })
+}
+
+prop_compose! {
+    fn configs()(
+        (max_inflight, interactive_reserve, max_queue, max_queue_total, max_lanes) in
+            (counts(), reserves(), counts(), counts(), counts()),
+        (max_queue_per_class, max_queue_per_tenant) in (maybe(counts()), maybe(counts())),
+        (queue_timeout, min_pause, max_pause, aging_step) in (durations(), short_durations(), durations(), agings()),
+        (first_byte_timeout, idle_timeout) in (maybe(durations()), maybe(durations())),
+        overrides in prop::collection::vec(overrides(), 0..3),
+        pools in prop::collection::vec(pools(), 0..3),
+    ) -> LimitConfig {
+        LimitConfig {
+            max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
+            max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
+            pools,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_compiles_can_admit(config in configs()) {
+        // Nothing to ask of a refused one, except that it was refused without a panic.
+        let Ok(policy) = Policy::compile(config) else { return Ok(()) };
+        prop_assert!(policy.max_lanes() > 0);
+        for (endpoint, model) in [("e", "m"), ("e", "n"), ("f", "m"), ("ef", "mn")] {
+            let LaneRules { admission, guards } = policy.lane(&LaneKey::new(endpoint, model));
+            let pool = policy.pool(endpoint, Kind::Chat);
+            prop_assert!(admission.reserve < admission.limit.max(1));
+            prop_assert!(pool.reserve < pool.limit.max(1));
+            prop_assert!(policy.is_enabled() || (admission.limit, pool.limit) == (0, 0));
+            prop_assert!(!admission.min_pause.is_zero() && admission.min_pause <= admission.max_pause);
+            prop_assert_ne!(admission.max_queue_per_class, Some(0));
+            prop_assert_ne!(admission.max_queue_per_tenant, Some(0));
+            let timers = [Some(admission.queue_timeout), admission.aging_step, guards.first_byte, guards.idle];
+            prop_assert!(timers.into_iter().flatten().all(|after| !after.is_zero() && after <= MONTH));
+        }
+    }
+
+    #[test]
+    fn text_of_whatever_compiles_reads_back_the_same(config in configs()) {
+        let Ok(policy) = Policy::compile(config) else { return Ok(()) };
+        let text = toml::to_string(policy.config()).unwrap();
+        prop_assert_eq!(&toml::from_str::<LimitConfig>(&text).unwrap(), policy.config());
+        let text = serde_json::to_string(policy.config()).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<LimitConfig>(&text).unwrap(), policy.config());
+    }
+}

@@ -1,0 +1,283 @@
+use std::time::Duration;
+
+use super::*;
+use crate::engine::policy::PoolPolicy;
+use crate::limiter::key::{Kind, LaneKey};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+fn toml(text: &str) -> LimitConfig {
+    toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn compiled(text: &str) -> Policy {
+    Policy::compile(toml(text)).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn refusal(text: &str) -> ConfigError {
+    Policy::compile(toml(text)).expect_err(text)
+}
+
+fn parse_error(text: &str) -> String {
+    toml::from_str::<LimitConfig>(text).expect_err(text).to_string()
+}
+
+#[test]
+fn defaults_are_the_documented_ones_and_off() {
+    let config = LimitConfig::default();
+    let documented = r#"
+        max_inflight = 0
+        interactive_reserve = 1
+        queue_timeout = "300s"
+        max_queue = 1000
+        max_queue_total = 10000
+        aging_step = "60s"
+        max_lanes = 1024
+        min_pause = "1s"
+        max_pause = "600s"
+        first_byte_timeout = "off"
+        idle_timeout = "off"
+        overrides = []
+        pools = []
+    "#;
+    assert_eq!(config, toml(documented));
+    assert_eq!(config, toml(""));
+    assert_eq!(config, serde_json::from_str("{}").unwrap());
+    assert_eq!(config.max_queue_per_class, None);
+    assert_eq!(config.max_queue_per_tenant, None);
+
+    let policy = Policy::compile(config).unwrap();
+    assert!(!policy.is_enabled());
+    assert_eq!((policy.max_lanes(), policy.max_queue_total()), (1_024, 10_000));
+}
+
+#[test]
+fn text_of_every_setting_reads_back_the_same() {
+    let config = LimitConfig {
+        max_inflight: 6,
+        queue_timeout: Duration::from_millis(90_250),
+        max_queue_per_class: Some(3),
+        max_queue_per_tenant: Some(2),
+        aging_step: Aging::Off,
+        first_byte_timeout: Some(SECOND),
+        idle_timeout: Some(2 * SECOND),
+        overrides: vec![
+            LaneOverride::new("*|m")
+                .max_inflight(9)
+                .interactive_reserve(2)
+                .queue_timeout(SECOND)
+                .max_queue(7)
+                .max_queue_per_class(6)
+                .max_queue_per_tenant(5)
+                .aging_step(Aging::Every(SECOND))
+                .first_byte_timeout(None)
+                .idle_timeout(SECOND),
+            LaneOverride::new("*"),
+        ],
+        pools: vec![PoolLimit::new("*", 12), PoolLimit::new("e", 3).kind(Kind::Audio).interactive_reserve(1)],
+        ..LimitConfig::default()
+    };
+
+    let text = toml::to_string(&config).unwrap();
+    assert!(text.contains("queue_timeout = \"1m 30s 250ms\""), "{text}");
+    assert_eq!(config, toml(&text));
+    let text = serde_json::to_string(&config).unwrap();
+    assert_eq!(config, serde_json::from_str(&text).unwrap());
+}
+
+#[test]
+fn json_null_is_the_same_as_left_out() {
+    let text = r#"{"max_queue_per_class": null, "idle_timeout": null,
+        "overrides": [{"lane": "*", "max_inflight": null, "queue_timeout": null, "idle_timeout": null}]}"#;
+    let config: LimitConfig = serde_json::from_str(text).unwrap();
+    assert_eq!(config.idle_timeout, None);
+    assert_eq!(config.overrides, [LaneOverride::new("*")]);
+}
+
+#[test]
+fn unknown_key_is_named_together_with_the_known_ones() {
+    let error = parse_error("max_inflght = 6");
+    for expected in ["unknown field `max_inflght`", "`max_inflight`", "`queue_timeout`", "`pools`"] {
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = parse_error("[[overrides]]\nlane = '*'\nmax_lanes = 2");
+    assert!(error.contains("unknown field `max_lanes`") && error.contains("`idle_timeout`"), "{error}");
+    let error = parse_error("[[pools]]\nendpoint = '*'\nlimit = 2");
+    assert!(error.contains("unknown field `limit`") && error.contains("`max_inflight`"), "{error}");
+}
+
+#[test]
+fn override_or_pool_without_its_pattern_is_an_error() {
+    assert!(parse_error("[[overrides]]\nmax_inflight = 2").contains("missing field `lane`"));
+    assert!(parse_error("[[pools]]\nmax_inflight = 2").contains("missing field `endpoint`"));
+    assert!(parse_error("[[pools]]\nendpoint = '*'").contains("missing field `max_inflight`"));
+}
+
+#[test]
+fn duration_without_a_unit_is_refused_with_what_is_allowed() {
+    for value in ["300", "300.5", "'300'", "''", "'soon'", "'-1s'", "'off'", "true"] {
+        let error = parse_error(&format!("queue_timeout = {value}"));
+        assert!(error.contains("expected a duration with units, such as \"300s\", \"1m 30s\" or \"250ms\""), "{error}");
+        assert!(error.contains("queue_timeout"), "{error}");
+    }
+    for key in ["aging_step", "idle_timeout"] {
+        let error = parse_error(&format!("{key} = 60"));
+        assert!(error.contains("integer `60`") && error.contains("\"250ms\", or \"off\""), "{error}");
+    }
+}
+
+#[test]
+fn unknown_kind_is_refused_with_the_known_ones() {
+    let error = parse_error("[[pools]]\nendpoint = '*'\nmax_inflight = 2\nkind = 'video'");
+    assert!(error.contains("unknown variant `video`") && error.contains("`embedding`"), "{error}");
+}
+
+#[test]
+fn impossible_value_is_refused_with_key_value_and_what_is_allowed() {
+    let count = "at most 1000000";
+    let cases = [
+        ("max_inflight = 1000001", "max_inflight", "1000001", count),
+        ("interactive_reserve = 1000001", "interactive_reserve", "1000001", count),
+        ("max_inflight = 6\ninteractive_reserve = 9", "interactive_reserve", "9", "at most `max_inflight` (6)"),
+        ("queue_timeout = '0s'", "queue_timeout", "0s", "set `max_queue` to 0"),
+        ("queue_timeout = '31d'", "queue_timeout", "1month 13h 26m 24s", "at most 30days"),
+        ("max_queue = 1000001", "max_queue", "1000001", count),
+        ("max_queue_per_class = 0", "max_queue_per_class", "0", "set `max_queue` to 0"),
+        ("max_queue_per_class = 1000001", "max_queue_per_class", "1000001", "1 to 1000000"),
+        ("max_queue_per_tenant = 0", "max_queue_per_tenant", "0", "set `max_queue` to 0"),
+        ("max_queue_total = 1000001", "max_queue_total", "1000001", count),
+        ("aging_step = '0s'", "aging_step", "0s", "in files \"off\""),
+        ("max_lanes = 0", "max_lanes", "0", "1 to 1000000"),
+        ("max_lanes = 1000001", "max_lanes", "1000001", "1 to 1000000"),
+        ("min_pause = '0s'", "min_pause", "0s", "more than 0s"),
+        ("max_pause = '0s'", "max_pause", "0s", "more than 0s"),
+        ("min_pause = '20m'", "min_pause", "20m", "at most `max_pause` (10m)"),
+        ("first_byte_timeout = '0s'", "first_byte_timeout", "0s", "in files \"off\""),
+        ("idle_timeout = '0s'", "idle_timeout", "0s", "in files \"off\""),
+    ];
+    for (text, key, value, allowed) in cases {
+        assert_refused(text, key, value, allowed);
+    }
+}
+
+#[test]
+fn impossible_override_is_refused_with_its_place() {
+    let cases = [
+        ("lane = ''", "lane", "\"\"", "`*`"),
+        ("lane = 'acme/smart'", "lane", "\"acme/smart\"", "`endpoint|model`"),
+        ("lane = '*'\nmax_inflight = 1000001", "max_inflight", "1000001", "at most 1000000"),
+        ("lane = '*'\ninteractive_reserve = 7", "interactive_reserve", "7", "at most `max_inflight` (6)"),
+        ("lane = '*'\nmax_inflight = 2\ninteractive_reserve = 3", "interactive_reserve", "3", "(2)"),
+        ("lane = '*'\nmax_inflight = 0\ninteractive_reserve = 1", "interactive_reserve", "1", "no `max_inflight`"),
+        ("lane = '*'\nqueue_timeout = '0s'", "queue_timeout", "0s", "set `max_queue` to 0"),
+        ("lane = '*'\nmax_queue = 1000001", "max_queue", "1000001", "at most 1000000"),
+        ("lane = '*'\nmax_queue_per_class = 0", "max_queue_per_class", "0", "set `max_queue` to 0"),
+        ("lane = '*'\nmax_queue_per_tenant = 0", "max_queue_per_tenant", "0", "set `max_queue` to 0"),
+        ("lane = '*'\naging_step = '0s'", "aging_step", "0s", "in files \"off\""),
+        ("lane = '*'\nfirst_byte_timeout = '0s'", "first_byte_timeout", "0s", "in files \"off\""),
+        ("lane = '*'\nidle_timeout = '60d'", "idle_timeout", "1month 29days 13h 26m 24s", "at most 30days"),
+    ];
+    for (entry, key, value, allowed) in cases {
+        let text = format!("max_inflight = 6\n[[overrides]]\nlane = '*'\n[[overrides]]\n{entry}");
+        assert_refused(&text, &format!("overrides[1].{key}"), value, allowed);
+    }
+}
+
+#[test]
+fn impossible_pool_is_refused_with_its_place() {
+    let cases = [
+        ("endpoint = ''\nmax_inflight = 1", "endpoint", "\"\"", "`*`"),
+        ("endpoint = '*'\nmax_inflight = 0", "max_inflight", "0", "leave the entry out"),
+        ("endpoint = '*'\nmax_inflight = 1000001", "max_inflight", "1000001", "1 to 1000000"),
+        ("endpoint = '*'\nmax_inflight = 2\ninteractive_reserve = 3", "interactive_reserve", "3", "(2)"),
+    ];
+    for (entry, key, value, allowed) in cases {
+        assert_refused(&format!("[[pools]]\n{entry}"), &format!("pools[0].{key}"), value, allowed);
+    }
+}
+
+fn assert_refused(text: &str, key: &str, value: &str, allowed: &str) {
+    let error = refusal(text);
+    assert_eq!((error.key(), error.value()), (key, value), "{text}");
+    let shown = error.to_string();
+    assert!(shown.starts_with(&format!("`{key}` is {value}, allowed: ")) && shown.contains(allowed), "{shown}");
+    assert!(!shown.ends_with('.'), "{shown}");
+}
+
+#[test]
+fn bounds_themselves_are_accepted() {
+    let policy = compiled(
+        "max_inflight = 1000000\ninteractive_reserve = 1000000\nmax_queue = 0\nmax_queue_total = 0\nmax_lanes = 1
+         queue_timeout = '1ns'\naging_step = '30days'\nmin_pause = '30days'\nmax_pause = '30days'",
+    );
+    let rules = policy.lane(&LaneKey::new("e", "m")).admission;
+    assert_eq!((rules.limit, rules.reserve), (1_000_000, 999_999));
+    assert_eq!((rules.min_pause, rules.max_pause, rules.aging_step), (MONTH, MONTH, Some(MONTH)));
+}
+
+#[test]
+fn reserve_always_leaves_a_slot_to_the_others() {
+    let policy = compiled(
+        "max_inflight = 3\ninteractive_reserve = 3\n
+         [[overrides]]\nlane = '*|one'\nmax_inflight = 1\n
+         [[overrides]]\nlane = '*|two'\nmax_inflight = 2\n
+         [[overrides]]\nlane = '*|free'\nmax_inflight = 0\n
+         [[pools]]\nendpoint = 'e'\nmax_inflight = 2",
+    );
+    let reserve = |model: &str| policy.lane(&LaneKey::new("e", model)).admission.reserve;
+    assert_eq!(["other", "one", "two", "free"].map(reserve), [2, 0, 1, 0]);
+    assert_eq!(policy.pool("e", Kind::Chat), PoolPolicy { limit: 2, reserve: 1 });
+}
+
+#[test]
+fn later_override_wins_field_by_field() {
+    let policy = compiled(
+        "max_inflight = 6\nqueue_timeout = '10s'\nidle_timeout = '5s'\n
+         [[overrides]]\nlane = '*|acme/*'\nmax_inflight = 20\nmax_queue = 50\nidle_timeout = 'off'\naging_step = 'off'\n
+         [[overrides]]\nlane = 'https://gw/v1|acme/smart'\nmax_inflight = 2\nmax_queue_per_class = 4",
+    );
+    let smart = policy.lane(&LaneKey::new("https://gw/v1", "acme/smart"));
+    assert_eq!((smart.admission.limit, smart.admission.max_queue), (2, 50));
+    assert_eq!((smart.admission.max_queue_per_class, smart.admission.aging_step), (Some(4), None));
+    assert_eq!((smart.admission.queue_timeout, smart.guards.idle), (10 * SECOND, None));
+
+    let fast = policy.lane(&LaneKey::new("https://gw/v1", "acme/fast"));
+    assert_eq!((fast.admission.limit, fast.admission.max_queue_per_class), (20, None));
+
+    let other = policy.lane(&LaneKey::new("https://gw/v1", "other"));
+    assert_eq!((other.admission.limit, other.admission.max_queue), (6, 1_000));
+    assert_eq!(other.guards, Guards { first_byte: None, idle: Some(5 * SECOND) });
+}
+
+#[test]
+fn pattern_is_compared_with_the_shown_name() {
+    let policy = compiled(
+        "[[overrides]]\nlane = '*|embedding'\nmax_inflight = 3\n
+         [[overrides]]\nlane = 'e|*'\nmax_queue = 7\n",
+    );
+    let embedding = policy.lane(&LaneKey::new("f", "m").with_kind(Kind::Embedding));
+    assert_eq!((embedding.admission.limit, embedding.admission.max_queue), (3, 1_000));
+    let nameless = policy.lane(&LaneKey::without_model("e"));
+    assert_eq!((nameless.admission.limit, nameless.admission.max_queue), (0, 7));
+}
+
+#[test]
+fn last_matching_pool_applies() {
+    let policy = compiled(
+        "[[pools]]\nendpoint = 'https://gw/*'\nmax_inflight = 12\ninteractive_reserve = 4\n
+         [[pools]]\nendpoint = 'https://gw/v1'\nkind = 'embedding'\nmax_inflight = 40",
+    );
+    assert_eq!(policy.pool("https://gw/v1", Kind::Chat), PoolPolicy { limit: 12, reserve: 4 });
+    assert_eq!(policy.pool("https://gw/v1", Kind::Embedding), PoolPolicy { limit: 40, reserve: 1 });
+    assert_eq!(policy.pool("https://gw/v2", Kind::Embedding), PoolPolicy { limit: 12, reserve: 4 });
+    assert_eq!(policy.pool("https://other", Kind::Chat), PoolPolicy { limit: 0, reserve: 0 });
+}
+
+#[test]
+fn one_limit_anywhere_enables() {
+    assert!(!compiled("max_queue = 5\n[[overrides]]\nlane = '*'\nmax_inflight = 0").is_enabled());
+    assert!(compiled("max_inflight = 1").is_enabled());
+    assert!(compiled("[[overrides]]\nlane = '*'\nmax_inflight = 1").is_enabled());
+    assert!(compiled("[[pools]]\nendpoint = '*'\nmax_inflight = 1").is_enabled());
+}

@@ -1,0 +1,487 @@
+//! The waiters of one lane, in the order in which they will be granted.
+//!
+//! A *line* holds the waiters of one tenant and own class, first come, first served. Because aging depends on arrival
+//! alone, the first of a line is always its most aged, so nobody moves within a line: the line as a whole stands in the
+//! *ring* of its first waiter's effective class. Within an effective class, tenants take turns.
+//!
+//! Callers that come back (retries keep their first arrival) and waiters that slept through a grant belong somewhere in
+//! the middle of a line; those few are kept apart, sorted. Everything else is a list: enqueue, grant and cancel are O(1).
+
+mod aging;
+mod lines;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use super::capacity::ClassSet;
+use super::list::{Links, List};
+use super::priority::Priority;
+use super::slab::Slab;
+use super::time::Time;
+
+/// Names one waiter for as long as it waits, and nobody after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaiterId {
+    index: u32,
+    stamp: u32,
+}
+
+/// What a waiter asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) class: Priority,
+    pub(crate) tenant: Option<Arc<str>>,
+    /// The first arrival: earlier than now for a retry.
+    pub(crate) arrived_at: Time,
+    pub(crate) expires_at: Time,
+    pub(crate) expiry: Expiry,
+}
+
+/// Which of a waiter's two bounds ends first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    #[default]
+    QueueTimeout,
+    Deadline,
+}
+
+/// A waiter that was removed without a grant.
+#[derive(Debug)]
+pub(crate) struct Removed {
+    pub(crate) class: Priority,
+    pub(crate) expiry: Expiry,
+    pub(crate) waker: Option<Waker>,
+}
+
+/// The waiter that goes next, and its rank among the heads of other lanes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    index: u32,
+    pub(crate) class: Priority,
+    pub(crate) rank: (u8, Time),
+}
+
+/// What a waiter finds when it looks at its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Granted {
+        class: Priority,
+        waited: Duration,
+        granted_at: Time,
+    },
+    Waiting,
+    /// It had slept through a grant and stands in line again.
+    BackInLine,
+    Gone,
+}
+
+/// What a waiter that leaves was holding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Place,
+    Slot(Priority),
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// In its line's list.
+    #[default]
+    InLine,
+    /// In its line's sorted part.
+    Returning,
+    /// Holds a slot that it has not collected yet.
+    Granted,
+    /// Slept through its grant; gets no other before it is polled.
+    Parked,
+}
+
+#[derive(Debug, Default)]
+struct Waiter {
+    waker: Option<Waker>,
+    arrived_at: Time,
+    enqueued_at: Time,
+    expires_at: Time,
+    granted_at: Time,
+    /// In its line while it waits, in `granted` while it holds a slot.
+    in_line: Links,
+    in_order: Links,
+    tenant: u32,
+    stamp: u32,
+    state: State,
+    class: Priority,
+    expiry: Expiry,
+    /// Index of the effective class.
+    effective: u8,
+    /// Listed in `early`.
+    is_early: bool,
+}
+
+impl From<Waiter> for Removed {
+    fn from(waiter: Waiter) -> Self {
+        Self { class: waiter.class, expiry: waiter.expiry, waker: waiter.waker }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    fresh: List,
+    /// (arrived_at, stamp, index)
+    returning: BTreeSet<(Time, u32, u32)>,
+    in_ring: Links,
+    /// The effective class whose ring this line stands in.
+    ring: Option<u8>,
+    turn: u64,
+}
+
+#[derive(Debug, Default)]
+struct Tenant {
+    name: Option<Arc<str>>,
+    /// By own class.
+    lines: [Line; 3],
+    waiting: u32,
+    /// Waiters, and holders of uncollected slots.
+    members: u32,
+}
+
+/// Calls that name no tenant share one line per class, which is always there.
+const ANONYMOUS: u32 = 0;
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    waiters: Slab<Waiter>,
+    tenants: Slab<Tenant>,
+    by_name: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
+    /// Lines by the effective class of their first waiter, then by own class. Each ring is in order of turns.
+    rings: [[List; 3]; 3],
+    next_turn: u64,
+    next_stamp: u32,
+    /// Everybody here, by enqueue time: carries aging, and expiry for those who expire in that order.
+    order: List,
+    /// The first waiter in `order` that has not made its first, its second step of aging.
+    unaged: [Option<u32>; 2],
+    aging_step: Option<Duration>,
+    /// Next steps of aging of those who arrived before they were enqueued: (when, stamp, index).
+    steps: BTreeSet<(Time, u32, u32)>,
+    /// Expiry of those who expire before somebody enqueued earlier: (when, index).
+    early: BTreeSet<(Time, u32)>,
+    latest_expiry: Time,
+    /// Holders of uncollected slots, by grant time.
+    granted: List,
+    waiting: [u32; 3],
+    waiting_effective: [u32; 3],
+}
+
+impl Queue {
+    pub(crate) fn new(aging_step: Option<Duration>) -> Self {
+        let mut tenants = Slab::new();
+        tenants.insert(Tenant::default());
+        Self {
+            waiters: Slab::new(),
+            tenants,
+            by_name: HashMap::default(),
+            rings: Default::default(),
+            next_turn: 0,
+            next_stamp: 0,
+            order: List::default(),
+            unaged: [None; 2],
+            aging_step,
+            steps: BTreeSet::new(),
+            early: BTreeSet::new(),
+            latest_expiry: Time::ZERO,
+            granted: List::default(),
+            waiting: [0; 3],
+            waiting_effective: [0; 3],
+        }
+    }
+
+    /// Nobody waits and nobody holds an uncollected slot.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.len() == 0
+    }
+
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.iter().sum()
+    }
+
+    pub(crate) fn waiting_by_class(&self) -> [u32; 3] {
+        self.waiting
+    }
+
+    pub(crate) fn waiting_of_tenant(&self, name: Option<&Arc<str>>) -> u32 {
+        let tenant = match name {
+            None => Some(ANONYMOUS),
+            Some(name) => self.by_name.get(name).copied(),
+        };
+        tenant.map_or(0, |tenant| self.tenants[tenant].waiting)
+    }
+
+    /// When the one who has waited longest was enqueued.
+    pub(crate) fn oldest(&mut self) -> Option<Time> {
+        let mut at = self.order.head();
+        while let Some(index) = at {
+            let waiter = &self.waiters[index];
+            if waiter.state != State::Granted {
+                return Some(waiter.enqueued_at);
+            }
+            at = waiter.in_order.next();
+        }
+        None
+    }
+
+    pub(crate) fn set_aging_step(&mut self, step: Option<Duration>) {
+        self.aging_step = step;
+        let ids: Vec<(u32, u32)> = self.steps.iter().map(|&(_, stamp, index)| (stamp, index)).collect();
+        self.steps.clear();
+        for (stamp, index) in ids {
+            if let Some(at) = self.next_step(index) {
+                self.steps.insert((at, stamp, index));
+            }
+        }
+    }
+
+    /// Puts a waiter at its place. Returns its id and how many will go before it if nobody else comes.
+    pub(crate) fn enqueue(&mut self, ask: Ask, waker: Waker, now: Time) -> (WaiterId, u32) {
+        self.age(now);
+        let tenant = self.tenant(ask.tenant);
+        let class = ask.class;
+        let is_returning = ask.arrived_at < now;
+        let effective = if is_returning { self.aged(class, now.since(ask.arrived_at)) } else { class as u8 };
+        let ahead = self.waiting_effective[..=usize::from(effective)].iter().sum();
+
+        let stamp = self.next_stamp;
+        self.next_stamp = stamp.wrapping_add(1);
+        let is_early = ask.expires_at < self.latest_expiry;
+        let index = self.waiters.insert(Waiter {
+            waker: Some(waker),
+            arrived_at: ask.arrived_at,
+            enqueued_at: now,
+            expires_at: ask.expires_at,
+            tenant,
+            stamp,
+            class,
+            expiry: ask.expiry,
+            effective,
+            is_early,
+            ..Waiter::default()
+        });
+        if is_early {
+            self.early.insert((ask.expires_at, index));
+        } else {
+            self.latest_expiry = ask.expires_at;
+        }
+        self.order.push_back(&mut self.waiters, index, |w| &mut w.in_order);
+        for cursor in &mut self.unaged {
+            cursor.get_or_insert(index);
+        }
+        if is_returning {
+            if let Some(at) = self.next_step(index) {
+                self.steps.insert((at, stamp, index));
+            }
+            self.put_sorted(index);
+        } else {
+            self.put_last(index);
+        }
+        self.count_in(index);
+        self.tenants[tenant].members += 1;
+        (WaiterId { index, stamp }, ahead)
+    }
+
+    /// The waiter that goes next among those whose own class is in `open`.
+    pub(crate) fn next(&mut self, open: ClassSet, now: Time) -> Option<Next> {
+        if self.waiting() == 0 || open.is_empty() {
+            return None;
+        }
+        self.age(now);
+        Priority::ALL.into_iter().find_map(|effective| self.next_in(effective, open))
+    }
+
+    /// Gives the waiter a slot, to be collected. Its tenant's turn is over. Returns whom to wake and how long it waited.
+    pub(crate) fn grant(&mut self, next: Next, now: Time) -> (Option<Waker>, Duration) {
+        let index = next.index;
+        self.count_out(index);
+        self.end_turn(index);
+        self.take_from_line(index);
+        self.granted.push_back(&mut self.waiters, index, |w| &mut w.in_line);
+        let waiter = &mut self.waiters[index];
+        waiter.state = State::Granted;
+        waiter.granted_at = now;
+        (waiter.waker.take(), now.since(waiter.enqueued_at))
+    }
+
+    /// The waiter looks whether it was granted. Keeps `waker` if it has to wait on.
+    pub(crate) fn collect(&mut self, id: WaiterId, waker: &Waker) -> Found {
+        let Some(waiter) = self.waiters.get_mut(id.index).filter(|waiter| waiter.stamp == id.stamp) else {
+            return Found::Gone;
+        };
+        match waiter.state {
+            State::Granted => {
+                let found = Found::Granted {
+                    class: waiter.class,
+                    waited: waiter.granted_at.since(waiter.enqueued_at),
+                    granted_at: waiter.granted_at,
+                };
+                self.remove(id.index);
+                found
+            }
+            State::InLine | State::Returning => {
+                if !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+                    waiter.waker = Some(waker.clone());
+                }
+                Found::Waiting
+            }
+            State::Parked => {
+                waiter.waker = Some(waker.clone());
+                self.put_sorted(id.index);
+                Found::BackInLine
+            }
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, id: WaiterId) -> Left {
+        match self.waiters.get_mut(id.index).filter(|waiter| waiter.stamp == id.stamp) {
+            None => Left::Nothing,
+            Some(waiter) => match waiter.state {
+                State::Granted => {
+                    let class = waiter.class;
+                    self.remove(id.index);
+                    Left::Slot(class)
+                }
+                State::InLine | State::Returning | State::Parked => {
+                    self.remove(id.index);
+                    Left::Place
+                }
+            },
+        }
+    }
+
+    /// Takes the slot from the next holder who has not collected it within `lease`; the holder keeps its place in line.
+    pub(crate) fn lapse(&mut self, lease: Duration, now: Time) -> Option<Priority> {
+        let index = self.granted.head()?;
+        if self.waiters[index].granted_at + lease > now {
+            return None;
+        }
+        self.granted.unlink(&mut self.waiters, index, |w| &mut w.in_line);
+        self.waiters[index].state = State::Parked;
+        self.count_in(index);
+        Some(self.waiters[index].class)
+    }
+
+    /// Removes the next waiter whose time is over. Holders of a slot are left alone.
+    pub(crate) fn expire(&mut self, now: Time) -> Option<Removed> {
+        let index = self.next_to_expire().filter(|&index| self.waiters[index].expires_at <= now)?;
+        Some(self.remove(index).into())
+    }
+
+    /// Removes any waiter. Holders of a slot are left alone.
+    pub(crate) fn evict(&mut self) -> Option<Removed> {
+        let mut at = self.order.head();
+        while let Some(index) = at {
+            if self.waiters[index].state != State::Granted {
+                return Some(self.remove(index).into());
+            }
+            at = self.waiters[index].in_order.next();
+        }
+        None
+    }
+
+    /// Of everybody here.
+    pub(crate) fn wakers(&self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        let mut at = self.order.head();
+        while let Some(index) = at {
+            wakers.extend(self.waiters[index].waker.clone());
+            at = self.waiters[index].in_order.next();
+        }
+        wakers
+    }
+
+    /// When `lapse` or `expire` next has something to do.
+    pub(crate) fn next_timeout(&self, lease: Duration) -> Time {
+        let lapse = self.granted.head().map_or(Time::NEVER, |index| self.waiters[index].granted_at + lease);
+        let expiry = self.next_to_expire().map_or(Time::NEVER, |index| self.waiters[index].expires_at);
+        lapse.min(expiry)
+    }
+
+    /// Those in `order` who are not early expire in that order, so its first and the first early one are all to look at.
+    fn next_to_expire(&self) -> Option<u32> {
+        let waits = |index: &u32| self.waiters[*index].state != State::Granted;
+        let mut at = self.order.head();
+        while let Some(index) = at.filter(|index| !waits(index)) {
+            at = self.waiters[index].in_order.next();
+        }
+        let early = self.early.iter().map(|&(_, index)| index).find(waits);
+        at.into_iter().chain(early).min_by_key(|&index| self.waiters[index].expires_at)
+    }
+
+    fn tenant(&mut self, name: Option<Arc<str>>) -> u32 {
+        let Some(name) = name else { return ANONYMOUS };
+        if let Some(&tenant) = self.by_name.get(&name) {
+            return tenant;
+        }
+        let tenant = self.tenants.insert(Tenant { name: Some(name.clone()), ..Tenant::default() });
+        self.by_name.insert(name, tenant);
+        tenant
+    }
+
+    /// Takes the entry into the books of its class and tenant.
+    fn count_in(&mut self, index: u32) {
+        let waiter = &self.waiters[index];
+        self.waiting[waiter.class.index()] += 1;
+        self.waiting_effective[usize::from(waiter.effective)] += 1;
+        self.tenants[waiter.tenant].waiting += 1;
+    }
+
+    fn count_out(&mut self, index: u32) {
+        let waiter = &self.waiters[index];
+        self.waiting[waiter.class.index()] -= 1;
+        self.waiting_effective[usize::from(waiter.effective)] -= 1;
+        self.tenants[waiter.tenant].waiting -= 1;
+    }
+
+    /// Frees the entry and all that points to it.
+    fn remove(&mut self, index: u32) -> Waiter {
+        if self.waiters[index].state == State::Granted {
+            self.granted.unlink(&mut self.waiters, index, |w| &mut w.in_line);
+        } else {
+            self.count_out(index);
+            self.take_from_line(index);
+        }
+        let after = self.waiters[index].in_order.next();
+        for cursor in &mut self.unaged {
+            if *cursor == Some(index) {
+                *cursor = after;
+            }
+        }
+        self.order.unlink(&mut self.waiters, index, |w| &mut w.in_order);
+        if let Some(at) = self.next_step(index) {
+            self.steps.remove(&(at, self.waiters[index].stamp, index));
+        }
+        let waiter = self.waiters.remove(index);
+        if waiter.is_early {
+            self.early.remove(&(waiter.expires_at, index));
+        }
+        if self.waiters.len() == 0 {
+            self.latest_expiry = Time::ZERO;
+        }
+        self.leave_tenant(waiter.tenant);
+        waiter
+    }
+
+    /// A tenant is kept for as long as one of its callers is here.
+    fn leave_tenant(&mut self, tenant: u32) {
+        let here = &mut self.tenants[tenant].members;
+        *here -= 1;
+        if *here == 0 && tenant != ANONYMOUS {
+            if let Some(name) = self.tenants.remove(tenant).name {
+                self.by_name.remove(&name);
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Every call is counted once when it is offered and once when it leaves.
+
+use super::outcome::Outcome;
+
+/// Why a call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    QueueFull,
+    QueueTimeout,
+    Deadline,
+    Paused,
+    Busy,
+    Closed,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::QueueFull, Self::QueueTimeout, Self::Deadline, Self::Paused, Self::Busy, Self::Closed];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::QueueTimeout => "queue_timeout",
+            Self::Deadline => "deadline",
+            Self::Paused => "paused",
+            Self::Busy => "busy",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// offered = outcomes + refused + abandoned + in flight + waiting, at every instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) offered: u64,
+    pub(crate) outcomes: [u64; Outcome::ALL.len()],
+    pub(crate) refused: [u64; Reason::ALL.len()],
+    /// Their callers gave up before they were sent.
+    pub(crate) abandoned: u64,
+}

@@ -1,0 +1,342 @@
+//! What goes wrong on our side: a call that was refused, an upstream that fell silent.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::totals::Reason;
+use crate::limiter::key::LaneKey;
+
+/// A call that this crate refused: it was never sent.
+///
+/// Under every wrapper that error types and middleware put around it, [`Rejected::find`] finds it:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_inflight::{Call, LaneKey, Limiter, Priority, RejectKind, Rejected};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::builder().max_inflight(1).queue_timeout(Duration::from_secs(5)).build()?;
+/// let lane = LaneKey::new("local", "gemma");
+/// let permit = limiter.acquire(&lane, Priority::Default).await?;
+///
+/// let error: Box<dyn std::error::Error> = limiter.acquire(&lane, Priority::Bulk).await.unwrap_err().into();
+/// let rejected = Rejected::find(&*error).expect("the limiter refused");
+/// assert_eq!(rejected.kind(), RejectKind::QueueTimeout);
+/// assert_eq!(rejected.lane(), &lane);
+/// assert_eq!(rejected.waited(), Duration::from_secs(5));
+/// # Ok(()) }
+/// ```
+///
+/// It is two errors deep on purpose: a transparent wrapper hides the error it holds, but not that error's source.
+#[derive(Clone)]
+pub struct Rejected {
+    source: Facts,
+}
+
+/// The source of a [`Rejected`], and all that it knows.
+#[derive(Clone)]
+struct Facts(Arc<Rejection>);
+
+#[derive(Debug)]
+pub(crate) struct Rejection {
+    pub(crate) lane: LaneKey,
+    pub(crate) kind: RejectKind,
+    pub(crate) waited: Duration,
+    /// Place in line on arrival, counted from 1.
+    pub(crate) position: Option<u32>,
+    pub(crate) in_flight: u32,
+    /// 0: unlimited.
+    pub(crate) limit: u32,
+    pub(crate) retry_after: Option<Duration>,
+    /// The bound that was reached, as configured.
+    pub(crate) bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    None,
+    Count(u32),
+    Time(Duration),
+}
+
+/// Why a call was refused.
+///
+/// ```
+/// use tower_inflight::{QueueBound, RejectKind};
+///
+/// let kind = RejectKind::QueueFull(QueueBound::Total);
+/// assert_eq!(kind.to_string(), "all queues together are full");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RejectKind {
+    /// So many wait already that this call may not.
+    QueueFull(QueueBound),
+    /// It waited for `queue_timeout` and got no slot.
+    QueueTimeout,
+    /// Its deadline passed before it got a slot. Where deadline and queue timeout end at the same moment, the deadline
+    /// is named.
+    Deadline,
+    /// The upstream asked for a pause that outlasts the call's deadline or queue timeout;
+    /// [`retry_after`](Rejected::retry_after) is what is left of it.
+    Paused,
+    /// No slot was free and the call asked not to wait ([`Admission::Reject`](crate::Admission::Reject)).
+    Busy,
+    /// The limiter was closed.
+    Closed,
+}
+
+/// The bound on waiters that was reached.
+///
+/// ```
+/// assert_ne!(tower_inflight::QueueBound::Lane, tower_inflight::QueueBound::Tenant);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QueueBound {
+    /// `max_queue`.
+    Lane,
+    /// `max_queue_per_class`.
+    Class,
+    /// `max_queue_per_tenant`.
+    Tenant,
+    /// `max_queue_total`.
+    Total,
+}
+
+impl Rejected {
+    pub(crate) fn new(rejection: Rejection) -> Self {
+        Self { source: Facts(Arc::new(rejection)) }
+    }
+
+    /// Looks for a refusal in `error` and all its sources.
+    #[must_use]
+    pub fn find(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(rejected) = error.downcast_ref::<Self>() {
+                return Some(rejected.clone());
+            }
+            if let Some(facts) = error.downcast_ref::<Facts>() {
+                return Some(Self { source: facts.clone() });
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn kind(&self) -> RejectKind {
+        self.source.0.kind
+    }
+
+    /// The lane that refused.
+    #[must_use]
+    pub fn lane(&self) -> &LaneKey {
+        &self.source.0.lane
+    }
+
+    /// How long this attempt waited in the queue. Zero if it never entered it.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.source.0.waited
+    }
+
+    /// Its place in line when it arrived, counted from 1; `None` if it never stood in line.
+    #[must_use]
+    pub fn position(&self) -> Option<u32> {
+        self.source.0.position
+    }
+
+    /// Calls in flight on the lane at the time of the refusal.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.source.0.in_flight
+    }
+
+    /// When another try may succeed, where that is known: the rest of a pause.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.source.0.retry_after
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rejected").field(&self.source.0).finish()
+    }
+}
+
+impl Error for Rejected {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.kind.fmt(f)
+    }
+}
+
+impl fmt::Debug for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Facts {}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call to {} refused: {}", self.lane, self.kind)?;
+        match self.bound {
+            Bound::None => {}
+            Bound::Count(most) => write!(f, " (at most {most} may wait)")?,
+            Bound::Time(after) => write!(f, " ({})", shown(after))?,
+        }
+        write!(f, ", waited {}", shown(self.waited))?;
+        if let Some(position) = self.position {
+            write!(f, ", position {position} on arrival")?;
+        }
+        match self.limit {
+            0 => write!(f, ", {} in flight", self.in_flight)?,
+            limit => write!(f, ", {} of {limit} slots in use", self.in_flight)?,
+        }
+        if let Some(after) = self.retry_after {
+            write!(f, ", retry after {}", shown(after))?;
+        }
+        f.write_str(match self.kind {
+            RejectKind::QueueFull(QueueBound::Lane) => "; see `max_queue`, `max_inflight`",
+            RejectKind::QueueFull(QueueBound::Class) => "; see `max_queue_per_class`",
+            RejectKind::QueueFull(QueueBound::Tenant) => "; see `max_queue_per_tenant`",
+            RejectKind::QueueFull(QueueBound::Total) => "; see `max_queue_total`",
+            RejectKind::QueueTimeout => "; see `queue_timeout`, `max_inflight`",
+            RejectKind::Deadline => "; see the deadline of the call, `max_inflight`",
+            RejectKind::Paused => "; see `queue_timeout` and the deadline of the call, `max_pause`",
+            RejectKind::Busy => "; see the call's `Admission`, `max_inflight`",
+            RejectKind::Closed => "",
+        })
+    }
+}
+
+impl RejectKind {
+    pub(crate) const fn reason(self) -> Reason {
+        match self {
+            Self::QueueFull(_) => Reason::QueueFull,
+            Self::QueueTimeout => Reason::QueueTimeout,
+            Self::Deadline => Reason::Deadline,
+            Self::Paused => Reason::Paused,
+            Self::Busy => Reason::Busy,
+            Self::Closed => Reason::Closed,
+        }
+    }
+}
+
+impl fmt::Display for RejectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::QueueFull(QueueBound::Lane) => "the lane's queue is full",
+            Self::QueueFull(QueueBound::Class) => "the queue of its class is full",
+            Self::QueueFull(QueueBound::Tenant) => "the queue of its tenant is full",
+            Self::QueueFull(QueueBound::Total) => "all queues together are full",
+            Self::QueueTimeout => "queue timeout",
+            Self::Deadline => "deadline passed in the queue",
+            Self::Paused => "the upstream's pause outlasts the call",
+            Self::Busy => "no slot is free",
+            Self::Closed => "the limiter is closed",
+        })
+    }
+}
+
+/// The upstream was silent for too long after the call was granted.
+///
+/// Ends a call whose response head or body did not come within `first_byte_timeout`, or whose body paused for longer than
+/// `idle_timeout`. Never raised for time spent in the queue.
+///
+/// ```
+/// fn is_stall(error: &(dyn std::error::Error + 'static)) -> bool {
+///     error.downcast_ref::<tower_inflight::Stalled>().is_some()
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stalled {
+    lane: LaneKey,
+    silence: Silence,
+    after: Duration,
+}
+
+/// Which silence was too long.
+///
+/// ```
+/// assert_eq!(tower_inflight::Silence::Idle.setting(), "idle_timeout");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Silence {
+    /// From the call to the first byte of the body.
+    FirstByte,
+    /// Between two pieces of the body.
+    Idle,
+}
+
+impl Silence {
+    /// The setting that bounds it.
+    #[must_use]
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::FirstByte => "first_byte_timeout",
+            Self::Idle => "idle_timeout",
+        }
+    }
+}
+
+impl Stalled {
+    pub(crate) fn new(lane: LaneKey, silence: Silence, after: Duration) -> Self {
+        Self { lane, silence, after }
+    }
+
+    /// The lane of the call.
+    #[must_use]
+    pub fn lane(&self) -> &LaneKey {
+        &self.lane
+    }
+
+    /// Which silence.
+    #[must_use]
+    pub fn silence(&self) -> Silence {
+        self.silence
+    }
+
+    /// The bound that it passed.
+    #[must_use]
+    pub fn after(&self) -> Duration {
+        self.after
+    }
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.silence {
+            Silence::FirstByte => "no first byte",
+            Silence::Idle => "no further byte",
+        };
+        write!(f, "{} stalled: {what} within {}; see `{}`", self.lane, shown(self.after), self.silence.setting())
+    }
+}
+
+impl Error for Stalled {}
+
+/// Milliseconds are as fine as anybody reads.
+fn shown(duration: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+}

@@ -1,0 +1,121 @@
+//! Builds a limiter.
+
+use std::time::Duration;
+
+use super::Limiter;
+use crate::config::{Aging, ConfigError, LaneOverride, LimitConfig, Policy, PoolLimit};
+
+/// Builds a [`Limiter`]. Every setting is a field of [`LimitConfig`], where its meaning, unit and default are told.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_inflight::{LaneOverride, Limiter, PoolLimit};
+///
+/// let limiter = Limiter::builder()
+///     .max_inflight(6)
+///     .queue_timeout(Duration::from_secs(120))
+///     .lane(LaneOverride::new("*|acme/huge").max_inflight(2))
+///     .pool(PoolLimit::new("https://gw.example/*", 12))
+///     .build()?;
+///
+/// let error = Limiter::builder().max_inflight(2).interactive_reserve(5).build().unwrap_err();
+/// assert_eq!(error.key(), "interactive_reserve");
+/// # Ok::<(), tower_inflight::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct LimiterBuilder {
+    config: LimitConfig,
+    prefix: &'static str,
+}
+
+impl Default for LimiterBuilder {
+    fn default() -> Self {
+        Self { config: LimitConfig::default(), prefix: "llm" }
+    }
+}
+
+impl LimiterBuilder {
+    /// Replaces every setting made so far.
+    pub fn config(self, config: LimitConfig) -> Self {
+        Self { config, ..self }
+    }
+
+    /// Most calls in flight per lane; 0 = off.
+    pub fn max_inflight(mut self, slots: u32) -> Self {
+        self.config.max_inflight = slots;
+        self
+    }
+
+    /// Slots that only interactive calls may take.
+    pub fn interactive_reserve(mut self, slots: u32) -> Self {
+        self.config.interactive_reserve = slots;
+        self
+    }
+
+    /// Longest wait for a slot.
+    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
+        self.config.queue_timeout = timeout;
+        self
+    }
+
+    /// Most waiters in a lane; 0 = nobody waits.
+    pub fn max_queue(mut self, waiters: u32) -> Self {
+        self.config.max_queue = waiters;
+        self
+    }
+
+    /// Most waiters in all lanes together.
+    pub fn max_queue_total(mut self, waiters: u32) -> Self {
+        self.config.max_queue_total = waiters;
+        self
+    }
+
+    /// How long a waiter waits until it rises a class.
+    pub fn aging_step(mut self, step: Aging) -> Self {
+        self.config.aging_step = step;
+        self
+    }
+
+    /// Most lanes kept.
+    pub fn max_lanes(mut self, lanes: u32) -> Self {
+        self.config.max_lanes = lanes;
+        self
+    }
+
+    /// Longest silence from the grant to the first byte of the body.
+    pub fn first_byte_timeout(mut self, timeout: Duration) -> Self {
+        self.config.first_byte_timeout = Some(timeout);
+        self
+    }
+
+    /// Longest silence within a body.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.config.idle_timeout = Some(timeout);
+        self
+    }
+
+    /// Other values for the lanes that match.
+    pub fn lane(mut self, lane: LaneOverride) -> Self {
+        self.config.overrides.push(lane);
+        self
+    }
+
+    /// A cap over all lanes of a provider and kind.
+    pub fn pool(mut self, pool: PoolLimit) -> Self {
+        self.config.pools.push(pool);
+        self
+    }
+
+    /// What metric names start with. Default `llm`, as in `llm_inflight`. Give limiters of one process different
+    /// prefixes: they would set the same gauges.
+    pub fn metrics_prefix(self, prefix: &'static str) -> Self {
+        Self { prefix, ..self }
+    }
+
+    /// # Errors
+    /// A setting that could never admit a call, or that makes no sense: named, with its value and what is allowed.
+    pub fn build(self) -> Result<Limiter, ConfigError> {
+        Ok(Limiter::new(Policy::compile(self.config)?, self.prefix))
+    }
+}

@@ -1,0 +1,204 @@
+//! Whose call it is, how urgent, and since when.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::clock;
+use super::key::LaneKey;
+use super::permit::Admitted;
+use crate::engine::priority::Priority;
+use crate::engine::time::Time;
+
+/// One logical call: its class, tenant, deadline and first arrival.
+///
+/// Make a new one for each call, at the moment it comes in. Clones are the same call: a retry layer that clones the
+/// request clones the `Call` in its extensions, so the second attempt still has the age, class, tenant and deadline of the
+/// first. [`CallLayer`](crate::CallLayer) does that for requests that carry none.
+///
+/// What a call leaves open is taken from the task's [`Scope`](crate::Scope), then from the defaults.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_inflight::{Admission, Call, Priority};
+///
+/// let call = Call::new(Priority::Bulk)
+///     .with_tenant("acme")
+///     .with_timeout(Duration::from_secs(90))
+///     .with_admission(Admission::Reject);
+/// assert_eq!(call.priority(), Some(Priority::Bulk));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub(crate) class: Option<Priority>,
+    pub(crate) tenant: Option<Arc<str>>,
+    /// `NEVER`: none.
+    pub(crate) deadline: Time,
+    /// `ZERO`: when it is used.
+    pub(crate) arrived_at: Time,
+    pub(crate) admission: Admission,
+    /// Shared by the clones; `None` for calls that are tried once.
+    pub(crate) life: Option<Arc<Life>>,
+}
+
+/// What the attempts of a call share.
+#[derive(Default)]
+pub(crate) struct Life {
+    attempts: AtomicU32,
+    listener: Option<Box<dyn Fn(CallEvent<'_>) + Send + Sync>>,
+}
+
+/// What happens to a call before it is sent.
+///
+/// ```
+/// use tower_inflight::{Call, CallEvent, Priority};
+///
+/// let call = Call::new(Priority::Interactive).with_listener(|event| match event {
+///     CallEvent::Queued { position, .. } => println!("you are number {position} in line"),
+///     CallEvent::Admitted(admitted) => println!("sent after {:?}", admitted.waited()),
+///     _ => {}
+/// });
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum CallEvent<'a> {
+    /// It stands in line, at this place, counted from 1.
+    Queued {
+        /// The lane it waits for.
+        lane: &'a LaneKey,
+        /// How many are served before it if nobody else comes, plus one.
+        position: u32,
+    },
+    /// It has its slot.
+    Admitted(&'a Admitted),
+}
+
+/// Whether a call may wait for its slot.
+///
+/// ```
+/// assert_eq!(tower_inflight::Admission::default(), tower_inflight::Admission::Wait);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Admission {
+    /// In line, up to `queue_timeout`.
+    #[default]
+    Wait,
+    /// A slot now or [`RejectKind::Busy`](crate::RejectKind::Busy) now.
+    Reject,
+}
+
+impl Call {
+    /// A call of this class that arrives now.
+    #[must_use]
+    pub fn new(priority: Priority) -> Self {
+        Self { class: Some(priority), ..Self::arrived() }
+    }
+
+    /// A call that arrives now and takes class, tenant and deadline from its task's scope.
+    #[must_use]
+    pub fn arrived() -> Self {
+        Self { arrived_at: clock::now(), life: Some(Arc::default()), ..Self::unnamed() }
+    }
+
+    /// What nobody said anything about.
+    pub(crate) fn unnamed() -> Self {
+        Self {
+            class: None,
+            tenant: None,
+            deadline: Time::NEVER,
+            arrived_at: Time::ZERO,
+            admission: Admission::Wait,
+            life: None,
+        }
+    }
+
+    /// Within a class, tenants with waiters take turns. Any text that tells callers apart will do.
+    #[must_use]
+    pub fn with_tenant(self, tenant: impl Into<Arc<str>>) -> Self {
+        Self { tenant: Some(tenant.into()), ..self }
+    }
+
+    /// No attempt is sent after this moment. Waiting ends then, with [`RejectKind::Deadline`](crate::RejectKind::Deadline);
+    /// a call that was sent in time is not cut off.
+    #[must_use]
+    pub fn with_deadline(self, deadline: impl Into<Instant>) -> Self {
+        Self { deadline: clock::at(deadline.into()), ..self }
+    }
+
+    /// A deadline this long from now.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { deadline: clock::now() + timeout, ..self }
+    }
+
+    /// Whether it may wait.
+    #[must_use]
+    pub fn with_admission(self, admission: Admission) -> Self {
+        Self { admission, ..self }
+    }
+
+    /// Hears what happens to each attempt, in the task that polls it, outside of every lock. Starts the count of attempts
+    /// anew.
+    #[must_use]
+    pub fn with_listener(self, listener: impl Fn(CallEvent<'_>) + Send + Sync + 'static) -> Self {
+        Self { life: Some(Arc::new(Life { attempts: AtomicU32::new(0), listener: Some(Box::new(listener)) })), ..self }
+    }
+
+    /// The class, if one was given.
+    #[must_use]
+    pub fn priority(&self) -> Option<Priority> {
+        self.class
+    }
+
+    /// The tenant, if one was given.
+    #[must_use]
+    pub fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// Time left until the deadline, if there is one; zero when it has passed.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        (self.deadline != Time::NEVER).then(|| self.deadline.since(clock::now()))
+    }
+
+    /// Attempts that were sent so far.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.life.as_ref().map_or(0, |life| life.attempts.load(Ordering::Relaxed))
+    }
+}
+
+impl Life {
+    /// Counts one more attempt and returns its number, from 1.
+    pub(crate) fn count_attempt(&self) -> u32 {
+        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn is_heard(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    pub(crate) fn tell(&self, event: CallEvent<'_>) {
+        if let Some(listener) = &self.listener {
+            listener(event);
+        }
+    }
+}
+
+impl fmt::Debug for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Life").field("attempts", &self.attempts).finish_non_exhaustive()
+    }
+}
+
+/// A call of this class that arrives when it is used, and is tried once.
+impl From<Priority> for Call {
+    fn from(priority: Priority) -> Self {
+        Self { class: Some(priority), ..Self::unnamed() }
+    }
+}

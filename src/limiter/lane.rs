@@ -1,0 +1,141 @@
+//! The shell's side of a lane: its name, its way into the pool, its gauges.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::acquire::{self, Acquire};
+use super::call::Call;
+use super::key::LaneKey;
+use super::permit::Permit;
+use super::pool::Pool;
+use crate::config::{Guards, LaneRules};
+use crate::engine::lane::LaneView;
+use crate::engine::outcome::Outcome;
+use crate::engine::pool::LaneId;
+use crate::engine::priority::Priority;
+use crate::engine::time::Time;
+use crate::engine::totals::Reason;
+use crate::error::Rejected;
+use crate::meters::Meters;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::trace;
+
+/// A lane, looked up once: for callers that make many calls on the same lane without HTTP.
+///
+/// A lane that somebody holds is never evicted.
+///
+/// ```
+/// use tower_inflight::{LaneKey, Limiter, Outcome, Priority};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::builder().max_inflight(2).build()?;
+/// let lane = limiter.lane(&LaneKey::new("local", "gemma")).expect("the limiter is on");
+/// let permit = lane.acquire(Priority::Default).await?;
+/// permit.settle(Outcome::Success);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Lane {
+    pub(crate) inner: Arc<LaneInner>,
+}
+
+impl Lane {
+    /// The lane's name.
+    #[must_use]
+    pub fn key(&self) -> &LaneKey {
+        &self.inner.key
+    }
+
+    /// Waits for a slot. See [`Limiter::acquire`](crate::Limiter::acquire).
+    pub fn acquire(&self, call: impl Into<Call>) -> Acquire {
+        Acquire::new(self.inner.clone(), call.into())
+    }
+
+    /// A slot now or an error now. See [`Limiter::try_acquire`](crate::Limiter::try_acquire).
+    ///
+    /// # Errors
+    /// [`RejectKind::Busy`](crate::RejectKind::Busy) when all slots are taken or others are first in line.
+    pub fn try_acquire(&self, call: impl Into<Call>) -> Result<Permit, Rejected> {
+        acquire::try_now(&self.inner, call.into())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct LaneInner {
+    pub(crate) key: LaneKey,
+    pub(super) pool: Arc<Pool>,
+    pub(super) id: LaneId,
+    pub(super) meters: Arc<Meters>,
+    guards: GuardCells,
+    /// Looked up since the registry last searched for lanes to evict.
+    pub(super) is_recent: AtomicBool,
+}
+
+impl LaneInner {
+    pub(super) fn new(key: LaneKey, pool: Arc<Pool>, id: LaneId, meters: Arc<Meters>, guards: Guards) -> Self {
+        let cells = GuardCells::default();
+        cells.set(guards);
+        Self { key, pool, id, meters, guards: cells, is_recent: AtomicBool::new(true) }
+    }
+
+    pub(crate) fn guards(&self) -> Guards {
+        self.guards.get()
+    }
+
+    pub(super) fn set_rules(&self, rules: LaneRules) {
+        self.guards.set(rules.guards);
+        self.meters.set_limit(rules.admission.limit);
+        self.pool.step(self, |state, _| state.engine.set_lane_policy(self.id, rules.admission));
+    }
+
+    pub(super) fn view(&self, now: Time) -> LaneView {
+        self.pool.read(|engine| engine.view(self.id, now))
+    }
+
+    pub(super) fn report_queued(&self, class: Priority, ahead: u32) {
+        trace::queued(&self.key, class, ahead);
+    }
+
+    pub(super) fn report_granted(&self, class: Priority, waited: Duration) {
+        self.meters.granted(class, waited);
+        trace::granted(&self.key, class, waited);
+    }
+
+    pub(super) fn report_refused(&self, reason: Reason) {
+        self.meters.refused(reason);
+        trace::refused(&self.key, reason);
+    }
+
+    pub(super) fn report_abandoned(&self) {
+        self.meters.abandoned();
+        trace::abandoned(&self.key);
+    }
+
+    pub(super) fn report_settled(&self, outcome: Outcome, held: Duration, first_byte: Option<Duration>) {
+        self.meters.settled(outcome, held, first_byte);
+        trace::settled(&self.key, outcome, held);
+    }
+}
+
+/// Guards change on reload and are read on each call: nanoseconds, 0 = off.
+#[derive(Debug, Default)]
+struct GuardCells {
+    first_byte: AtomicU64,
+    idle: AtomicU64,
+}
+
+impl GuardCells {
+    fn get(&self) -> Guards {
+        let read = |cell: &AtomicU64| Some(cell.load(Ordering::Relaxed)).filter(|n| *n > 0).map(Duration::from_nanos);
+        Guards { first_byte: read(&self.first_byte), idle: read(&self.idle) }
+    }
+
+    fn set(&self, guards: Guards) {
+        let write = |cell: &AtomicU64, guard: Option<Duration>| {
+            let nanos = guard.map_or(0, |guard| u64::try_from(guard.as_nanos()).unwrap_or(u64::MAX));
+            cell.store(nanos, Ordering::Relaxed);
+        };
+        write(&self.first_byte, guards.first_byte);
+        write(&self.idle, guards.idle);
+    }
+}

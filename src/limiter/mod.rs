@@ -1,0 +1,278 @@
+//! The handle that everybody shares.
+
+mod acquire;
+mod builder;
+mod call;
+pub(crate) mod clock;
+pub(crate) mod key;
+mod lane;
+mod permit;
+mod pool;
+mod registry;
+mod scope;
+mod shared;
+mod timer;
+
+use std::fmt;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+pub use self::acquire::Acquire;
+pub use self::builder::LimiterBuilder;
+pub use self::call::{Admission, Call, CallEvent};
+use self::key::{LaneKey, LaneRef};
+pub use self::lane::Lane;
+use self::lane::LaneInner;
+pub use self::permit::{Admitted, Permit};
+use self::registry::Registry;
+pub use self::scope::{InCurrentScope, Scope, Scoped};
+use self::shared::Shared;
+use crate::config::{ConfigError, LimitConfig, Policy};
+use crate::error::Rejected;
+use crate::snapshot::Snapshot;
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// Decides which call goes next, for every client of the process that shares it.
+///
+/// A cheap handle: clones are the same limiter. Make one per process with [`Limiter::builder`], and give a clone to each
+/// [`InflightLimitLayer`](crate::InflightLimitLayer) or adapter.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_inflight::{Call, LaneKey, Limiter, Priority};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::builder()
+///     .max_inflight(6)
+///     .interactive_reserve(1)
+///     .queue_timeout(Duration::from_secs(300))
+///     .build()?;
+///
+/// let permit = limiter.acquire(&LaneKey::new("local", "gemma"), Call::new(Priority::Bulk)).await?;
+/// println!("{}", serde_json::to_string(&limiter.snapshot())?);
+/// drop(permit);
+/// # Ok(()) }
+/// ```
+///
+/// # Runtime
+/// Queue timeouts, deadlines and pauses need a tokio runtime with its time driver enabled. Outside of one, acquiring
+/// works, but a wait ends only with a slot.
+#[derive(Clone)]
+pub struct Limiter {
+    core: Arc<Core>,
+}
+
+struct Core {
+    /// Read on every call, so that a limiter that is off costs one branch.
+    is_enabled: AtomicBool,
+    policy: RwLock<Arc<Policy>>,
+    registry: RwLock<Registry>,
+    shared: Arc<Shared>,
+}
+
+impl Limiter {
+    /// Starts with the defaults: off until [`max_inflight`](LimiterBuilder::max_inflight) is set.
+    #[must_use]
+    pub fn builder() -> LimiterBuilder {
+        LimiterBuilder::default()
+    }
+
+    fn new(policy: Policy, prefix: &'static str) -> Self {
+        Self {
+            core: Arc::new(Core {
+                is_enabled: AtomicBool::new(policy.is_enabled()),
+                shared: Arc::new(Shared::new(policy.max_queue_total())),
+                policy: RwLock::new(Arc::new(policy)),
+                registry: RwLock::new(Registry::new(prefix)),
+            }),
+        }
+    }
+
+    /// Waits for a slot of `lane`, in line by class and arrival, up to `queue_timeout` or the call's deadline.
+    ///
+    /// When the limiter is off, the permit comes at once and counts nowhere.
+    ///
+    /// # Errors
+    /// A [`Rejected`] that says why, where, and which setting to look at.
+    ///
+    /// # Cancel safety
+    /// See [`Acquire`].
+    pub fn acquire(&self, lane: &LaneKey, call: impl Into<Call>) -> Acquire {
+        match self.find(lane.as_ref()) {
+            Some(lane) => Acquire::new(lane, call.into()),
+            None => Acquire::off(),
+        }
+    }
+
+    /// A slot now or an error now.
+    ///
+    /// # Errors
+    /// [`RejectKind::Busy`](crate::RejectKind::Busy) when all slots are taken or others are first in line.
+    pub fn try_acquire(&self, lane: &LaneKey, call: impl Into<Call>) -> Result<Permit, Rejected> {
+        match self.find(lane.as_ref()) {
+            Some(lane) => Lane { inner: lane }.try_acquire(call),
+            None => Ok(Permit::off()),
+        }
+    }
+
+    /// Looks a lane up, or makes it. `None` when the limiter is off.
+    #[must_use]
+    pub fn lane(&self, key: &LaneKey) -> Option<Lane> {
+        self.find(key.as_ref()).map(|inner| Lane { inner })
+    }
+
+    /// False when every call passes: no limit is set anywhere.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.core.is_enabled.load(Ordering::Relaxed)
+    }
+
+    /// What every lane is doing now, from memory alone.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        if !self.is_enabled() {
+            return Snapshot::off(clock::wall());
+        }
+        let lanes = self.read_registry().lanes();
+        let now = clock::now();
+        Snapshot::of(clock::wall(), lanes.iter().map(|lane| (&lane.key, lane.view(now))))
+    }
+
+    /// Puts another configuration in force. Held slots stay held and waiters keep their place and their bounds; a raised
+    /// limit grants at once, a lowered one drains.
+    ///
+    /// # Errors
+    /// The configuration is refused as a whole, and the old one stays.
+    pub fn reconfigure(&self, config: LimitConfig) -> Result<(), ConfigError> {
+        let policy = Arc::new(Policy::compile(config)?);
+        let (lanes, pools) = {
+            let mut current = self.core.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *current = policy.clone();
+            let registry = self.read_registry();
+            (registry.lanes(), registry.pools())
+        };
+        self.core.shared.set_max_waiting(policy.max_queue_total());
+        self.core.is_enabled.store(policy.is_enabled(), Ordering::Relaxed);
+        for lane in &lanes {
+            lane.set_rules(policy.lane(&lane.key));
+        }
+        for (key, pool) in pools {
+            pool.reconfigure(policy.pool(key.endpoint(), key.kind()));
+        }
+        Ok(())
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> LimitConfig {
+        self.policy().config().clone()
+    }
+
+    /// Refuses everybody who waits or comes from now on with [`RejectKind::Closed`](crate::RejectKind::Closed). Calls in
+    /// flight go on to their end. Closing twice is the same as once.
+    pub fn close(&self) {
+        let pools = {
+            // Under the registry's lock: a pool made later sees that it is closed.
+            let registry = self.read_registry();
+            self.core.shared.close();
+            registry.pools()
+        };
+        for (_, pool) in pools {
+            pool.close();
+        }
+    }
+
+    /// Closes, and waits until nothing is in flight.
+    ///
+    /// # Errors
+    /// [`StillInFlight`] with the number of calls that were not over within `timeout`. They go on.
+    ///
+    /// # Cancel safety
+    /// Dropping it stops the waiting; the limiter stays closed.
+    pub async fn drain(&self, timeout: Duration) -> Result<(), StillInFlight> {
+        self.close();
+        let drained = async {
+            loop {
+                let notified = self.core.shared.drained.notified();
+                tokio::pin!(notified);
+                notified.as_mut().enable();
+                if self.in_flight() == 0 {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        tokio::time::timeout(timeout, drained).await.map_err(|_| StillInFlight { calls: self.in_flight() })
+    }
+
+    fn in_flight(&self) -> usize {
+        let pools = self.read_registry().pools();
+        pools.iter().map(|(_, pool)| pool.in_flight()).sum()
+    }
+
+    pub(crate) fn find(&self, key: LaneRef<'_>) -> Option<Arc<LaneInner>> {
+        if !self.is_enabled() {
+            return None;
+        }
+        let known = self.read_registry().find(&key);
+        Some(known.unwrap_or_else(|| self.make(key)))
+    }
+
+    #[cold]
+    fn make(&self, key: LaneRef<'_>) -> Arc<LaneInner> {
+        // Lock order: policy, registry, pool. The policy's lock is held so that a reload cannot miss the new lane.
+        let policy = self.core.policy.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut registry = self.core.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        registry.make(&key, &policy, &self.core.shared)
+    }
+
+    fn policy(&self) -> Arc<Policy> {
+        self.core.policy.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    fn read_registry(&self) -> std::sync::RwLockReadGuard<'_, Registry> {
+        self.core.registry.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter").field("is_enabled", &self.is_enabled()).finish_non_exhaustive()
+    }
+}
+
+/// [`Limiter::drain`] ended before the calls did.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tower_inflight::{LaneKey, Limiter, Priority};
+///
+/// let limiter = Limiter::builder().max_inflight(2).build()?;
+/// let permit = limiter.acquire(&LaneKey::new("local", "gemma"), Priority::Default).await?;
+/// let error = limiter.drain(Duration::from_secs(30)).await.unwrap_err();
+/// assert_eq!(error.to_string(), "1 calls are still in flight");
+/// drop(permit);
+/// assert!(limiter.drain(Duration::from_secs(30)).await.is_ok());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StillInFlight {
+    calls: usize,
+}
+
+impl StillInFlight {
+    /// How many.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.calls
+    }
+}
+
+impl fmt::Display for StillInFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} calls are still in flight", self.calls)
+    }
+}
+
+impl std::error::Error for StillInFlight {}

@@ -1,0 +1,159 @@
+//! The proof of holding a slot.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::call::{CallEvent, Life};
+use super::clock;
+use super::key::LaneKey;
+use super::lane::LaneInner;
+use crate::config::Guards;
+use crate::engine::outcome::{Outcome, Verdict};
+use crate::engine::pool::Grant;
+use crate::engine::priority::Priority;
+use crate::engine::time::Time;
+
+/// A slot of a lane, held until it is settled or dropped.
+///
+/// [`settle`](Self::settle) says how the call ended; dropping the permit says it was cancelled. Both give the slot to the
+/// next waiter at once, need no runtime, and neither spawns, blocks nor panics.
+#[must_use = "the slot is free again as soon as the permit is dropped"]
+pub struct Permit {
+    /// `None`: the limiter is off, there is nothing to give back.
+    held: Option<Held>,
+}
+
+struct Held {
+    lane: Arc<LaneInner>,
+    grant: Grant,
+    position: Option<u32>,
+    attempt: u32,
+    first_byte_at: Option<Time>,
+}
+
+impl Permit {
+    pub(crate) fn off() -> Self {
+        Self { held: None }
+    }
+
+    pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Life>) -> Self {
+        let attempt = life.map_or(1, Life::count_attempt);
+        let permit = Self { held: Some(Held { lane, grant, position, attempt, first_byte_at: None }) };
+        permit.report(life);
+        permit
+    }
+
+    /// The permit exists already: if a recorder or listener panics, the slot is given back.
+    fn report(&self, life: Option<&Life>) {
+        if let Some(held) = &self.held {
+            held.lane.report_granted(held.grant.class, held.grant.waited);
+        }
+        let Some(life) = life.filter(|life| life.is_heard()) else { return };
+        if let Some(admitted) = self.admitted() {
+            life.tell(CallEvent::Admitted(&admitted));
+        }
+    }
+
+    /// Ends the call.
+    pub fn settle(mut self, verdict: impl Into<Verdict>) {
+        self.end(verdict.into());
+    }
+
+    /// What the limiter did for this call; `None` when it is off.
+    #[must_use]
+    pub fn admitted(&self) -> Option<Admitted> {
+        self.held.as_ref().map(|held| Admitted {
+            lane: held.lane.key.clone(),
+            priority: held.grant.class,
+            waited: held.grant.waited,
+            position: held.position,
+            attempt: held.attempt,
+        })
+    }
+
+    /// Notes the first byte of the answer, once.
+    pub(crate) fn note_first_byte(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.first_byte_at.get_or_insert_with(clock::now);
+        }
+    }
+
+    pub(crate) fn guards(&self) -> Guards {
+        self.held.as_ref().map_or_else(Guards::default, |held| held.lane.guards())
+    }
+
+    pub(crate) fn lane(&self) -> Option<&LaneKey> {
+        self.held.as_ref().map(|held| &held.lane.key)
+    }
+
+    pub(crate) fn end(&mut self, verdict: Verdict) {
+        let Some(Held { lane, grant, first_byte_at, .. }) = self.held.take() else { return };
+        let now = clock::now();
+        lane.pool.step(&lane, |state, effects| state.engine.settle(lane.id, grant, verdict, now, effects));
+        let first_byte = first_byte_at.map(|at| at.since(grant.granted_at));
+        lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.end(Outcome::Cancelled.into());
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("lane", &self.lane()).finish_non_exhaustive()
+    }
+}
+
+/// How a call came to be sent. Responses carry it in their extensions.
+///
+/// ```
+/// fn log(response: &http::Response<()>) {
+///     if let Some(admitted) = response.extensions().get::<tower_inflight::Admitted>() {
+///         println!("{} after {:?}, attempt {}", admitted.lane(), admitted.waited(), admitted.attempt());
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    lane: LaneKey,
+    priority: Priority,
+    waited: Duration,
+    position: Option<u32>,
+    attempt: u32,
+}
+
+impl Admitted {
+    /// The lane it went through.
+    #[must_use]
+    pub fn lane(&self) -> &LaneKey {
+        &self.lane
+    }
+
+    /// The class it was granted in.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// How long this attempt waited for its slot.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Its place in line when it arrived, counted from 1; `None` if it did not have to wait.
+    #[must_use]
+    pub fn position(&self) -> Option<u32> {
+        self.position
+    }
+
+    /// Which attempt of its [`Call`](crate::Call) this was, counted from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+}

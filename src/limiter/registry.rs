@@ -1,0 +1,123 @@
+//! Which lanes and pools there are: made on first use, bounded in number.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::clock;
+use super::key::{LaneKey, LaneRef};
+use super::lane::LaneInner;
+use super::pool::Pool;
+use super::shared::Shared;
+use crate::config::Policy;
+use crate::meters::{FOLDED, Meters};
+
+/// Lanes evicted in one go, so that a stream of new names does not search the table for each of them.
+const EVICT_AT_ONCE: usize = 64;
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+#[derive(Debug)]
+pub(super) struct Registry {
+    lanes: Map<LaneKey, Arc<LaneInner>>,
+    /// By endpoint and kind: the lane key without a model.
+    pools: Map<LaneKey, Arc<Pool>>,
+    prefix: &'static str,
+    /// Metric series cannot be taken back, so a name keeps its label for good, and only so many names get one.
+    labels: HashSet<String, foldhash::fast::RandomState>,
+    folded: Option<Arc<Meters>>,
+}
+
+impl Registry {
+    pub(super) fn new(prefix: &'static str) -> Self {
+        Self { lanes: Map::default(), pools: Map::default(), prefix, labels: HashSet::default(), folded: None }
+    }
+
+    pub(super) fn find(&self, key: &LaneRef<'_>) -> Option<Arc<LaneInner>> {
+        let lane = self.lanes.get(key)?;
+        lane.is_recent.store(true, Ordering::Relaxed);
+        Some(lane.clone())
+    }
+
+    /// Makes the lane if it is not there. When all lanes are busy and no more may be made, calls share one overflow lane.
+    pub(super) fn make(&mut self, key: &LaneRef<'_>, policy: &Policy, shared: &Arc<Shared>) -> Arc<LaneInner> {
+        if let Some(lane) = self.find(key) {
+            return lane;
+        }
+        let overflow = LaneKey::without_model(FOLDED);
+        if self.lanes.len() >= policy.max_lanes() && self.evict() == 0 && *key != overflow.as_ref() {
+            return self.make(&overflow.as_ref(), policy, shared);
+        }
+        self.insert(key.to_key(), policy, shared)
+    }
+
+    pub(super) fn lanes(&self) -> Vec<Arc<LaneInner>> {
+        self.lanes.values().cloned().collect()
+    }
+
+    pub(super) fn pools(&self) -> Vec<(LaneKey, Arc<Pool>)> {
+        self.pools.iter().map(|(key, pool)| (key.clone(), pool.clone())).collect()
+    }
+
+    fn insert(&mut self, key: LaneKey, policy: &Policy, shared: &Arc<Shared>) -> Arc<LaneInner> {
+        let meters = self.meters(&key, policy.max_lanes());
+        let pool_key = LaneKey::without_model(key.endpoint()).with_kind(key.kind());
+        let pool = self
+            .pools
+            .entry(pool_key)
+            .or_insert_with(|| Pool::new(policy.pool(key.endpoint(), key.kind()), shared.clone()))
+            .clone();
+        let rules = policy.lane(&key);
+        meters.set_limit(rules.admission.limit);
+        let make = |id| LaneInner::new(key.clone(), pool.clone(), id, meters, rules.guards);
+        let lane = pool.add_lane(make, rules.admission);
+        self.lanes.insert(key, lane.clone());
+        lane
+    }
+
+    fn meters(&mut self, key: &LaneKey, max_labels: usize) -> Arc<Meters> {
+        let label = key.to_string();
+        if self.labels.contains(&label) || self.labels.len() < max_labels {
+            let meters = Arc::new(Meters::new(self.prefix, label.clone()));
+            self.labels.insert(label);
+            return meters;
+        }
+        let prefix = self.prefix;
+        self.folded.get_or_insert_with(|| Arc::new(Meters::new(prefix, FOLDED.to_owned()))).clone()
+    }
+
+    /// Makes room: lanes that hold nothing, remember nothing and are known to nobody, first those not used lately.
+    fn evict(&mut self) -> usize {
+        let not_lately: Vec<LaneKey> = self
+            .lanes
+            .iter()
+            .filter(|(_, lane)| !lane.is_recent.swap(false, Ordering::Relaxed))
+            .map(|(key, _)| key.clone())
+            .collect();
+        let evicted = self.evict_of(not_lately);
+        if evicted > 0 {
+            return evicted;
+        }
+        let all = self.lanes.keys().cloned().collect();
+        self.evict_of(all)
+    }
+
+    fn evict_of(&mut self, keys: Vec<LaneKey>) -> usize {
+        let now = clock::now();
+        let mut evicted = 0;
+        for key in keys {
+            let Some(lane) = self.lanes.get(&key.as_ref()) else { continue };
+            // The registry's own handle is the only one, and while it is locked nobody can get another.
+            if Arc::strong_count(lane) == 1 && lane.pool.remove_lane(lane.id, now) {
+                self.lanes.remove(&key.as_ref());
+                evicted += 1;
+                if evicted == EVICT_AT_ONCE {
+                    break;
+                }
+            }
+        }
+        self.pools.retain(|_, pool| Arc::strong_count(pool) > 1);
+        evicted
+    }
+}

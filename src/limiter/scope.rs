@@ -1,0 +1,178 @@
+//! Class, tenant and deadline for everything a task does.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::futures::TaskLocalFuture;
+use tokio::time::Instant;
+
+use super::call::Call;
+use super::clock;
+use crate::engine::priority::Priority;
+use crate::engine::time::Time;
+
+tokio::task_local! {
+    static SCOPE: Scope;
+}
+
+/// What calls made inside a future have in common, where they do not say otherwise themselves.
+///
+/// Scopes nest: what an inner one leaves open comes from the outer one. The earlier of two deadlines stands. A scope ends
+/// at the borders of its task: use [`InCurrentScope::in_current_scope`] for what you spawn.
+///
+/// ```
+/// use tower_inflight::{InCurrentScope, Priority, Scope};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// Scope::new().with_priority(Priority::Bulk).with_tenant("acme").run(async {
+///     assert_eq!(Scope::current().priority(), Some(Priority::Bulk));
+///     tokio::spawn(async { assert_eq!(Scope::current().tenant(), Some("acme")) }.in_current_scope()).await.unwrap();
+/// }).await;
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Scope {
+    class: Option<Priority>,
+    tenant: Option<Arc<str>>,
+    deadline: Time,
+}
+
+impl Scope {
+    /// Says nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { class: None, tenant: None, deadline: Time::NEVER }
+    }
+
+    /// The scope of the running task; an empty one outside of any.
+    #[must_use]
+    pub fn current() -> Self {
+        SCOPE.try_with(Self::clone).unwrap_or_default()
+    }
+
+    /// The class of the calls inside.
+    #[must_use]
+    pub fn with_priority(self, priority: Priority) -> Self {
+        Self { class: Some(priority), ..self }
+    }
+
+    /// The tenant of the calls inside.
+    #[must_use]
+    pub fn with_tenant(self, tenant: impl Into<Arc<str>>) -> Self {
+        Self { tenant: Some(tenant.into()), ..self }
+    }
+
+    /// The deadline of the calls inside.
+    #[must_use]
+    pub fn with_deadline(self, deadline: impl Into<Instant>) -> Self {
+        Self { deadline: clock::at(deadline.into()), ..self }
+    }
+
+    /// A deadline this long from now.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { deadline: clock::now() + timeout, ..self }
+    }
+
+    /// The class, if one was given.
+    #[must_use]
+    pub fn priority(&self) -> Option<Priority> {
+        self.class
+    }
+
+    /// The tenant, if one was given.
+    #[must_use]
+    pub fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// Runs `future` inside this scope.
+    pub fn run<F: Future>(self, future: F) -> Scoped<F> {
+        let inside = self.inside(Self::current());
+        Scoped { inner: SCOPE.scope(inside, future) }
+    }
+
+    fn inside(self, outer: Self) -> Self {
+        Self {
+            class: self.class.or(outer.class),
+            tenant: self.tenant.or(outer.tenant),
+            deadline: self.deadline.min(outer.deadline),
+        }
+    }
+
+    /// Fills in what `call` leaves open.
+    pub(crate) fn complete(call: &mut Call) {
+        let _ = SCOPE.try_with(|scope| {
+            call.class = call.class.or(scope.class);
+            if call.tenant.is_none() {
+                call.tenant.clone_from(&scope.tenant);
+            }
+            call.deadline = call.deadline.min(scope.deadline);
+        });
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Priority {
+    /// Runs `future` with this class for the calls inside it.
+    ///
+    /// ```
+    /// use tower_inflight::{Priority, Scope};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let class = Priority::Interactive.scope(async { Scope::current().priority() }).await;
+    /// assert_eq!(class, Some(Priority::Interactive));
+    /// # }
+    /// ```
+    pub fn scope<F: Future>(self, future: F) -> Scoped<F> {
+        Scope::new().with_priority(self).run(future)
+    }
+}
+
+/// Takes the current scope along into another task.
+///
+/// ```
+/// use tower_inflight::{InCurrentScope, Priority, Scope};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// Priority::Bulk.scope(async {
+///     let task = tokio::spawn(async { Scope::current().priority() }.in_current_scope());
+///     assert_eq!(task.await.unwrap(), Some(Priority::Bulk));
+/// }).await;
+/// # }
+/// ```
+pub trait InCurrentScope: Future + Sized {
+    /// Wraps the future in the scope of the task that calls this.
+    fn in_current_scope(self) -> Scoped<Self> {
+        Scoped { inner: SCOPE.scope(Scope::current(), self) }
+    }
+}
+
+impl<F: Future> InCurrentScope for F {}
+
+/// A future inside a [`Scope`].
+#[pin_project::pin_project]
+pub struct Scoped<F> {
+    #[pin]
+    inner: TaskLocalFuture<Scope, F>,
+}
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<F::Output> {
+        self.project().inner.poll(cx)
+    }
+}
+
+impl<F> std::fmt::Debug for Scoped<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scoped").finish_non_exhaustive()
+    }
+}

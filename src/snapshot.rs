@@ -1,0 +1,165 @@
+//! What the limiter is doing now, as plain data.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use crate::engine::lane::LaneView;
+use crate::engine::outcome::Outcome;
+use crate::engine::priority::Priority;
+use crate::engine::totals::Reason;
+use crate::limiter::key::LaneKey;
+
+/// The state of every lane at one moment. Serialises to the JSON that telemetry serves; `{"enabled":false}` when the
+/// limiter is off.
+///
+/// ```
+/// use tower_inflight::{LaneKey, Limiter, Priority};
+///
+/// let limiter = Limiter::builder().max_inflight(6).build()?;
+/// let permit = limiter.try_acquire(&LaneKey::new("https://gw/v1", "acme/smart"), Priority::Default)?;
+/// let snapshot = limiter.snapshot();
+/// assert_eq!(snapshot.lanes[0].lane, "https://gw/v1|acme/smart");
+/// assert_eq!((snapshot.lanes[0].inflight, snapshot.lanes[0].limit), (1, 6));
+/// # drop(permit);
+///
+/// let off = Limiter::builder().build()?;
+/// assert_eq!(serde_json::to_string(&off.snapshot())?, r#"{"enabled":false}"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// False: no limit is set anywhere, every call passes, and there is nothing else to show.
+    pub enabled: bool,
+    /// When it was taken.
+    pub generated_at: SystemTime,
+    /// By name.
+    pub lanes: Vec<LaneSnapshot>,
+}
+
+/// The state of one lane.
+///
+/// ```
+/// use tower_inflight::{Limiter, LaneKey};
+///
+/// let limiter = Limiter::builder().max_inflight(6).build()?;
+/// let _lane = limiter.lane(&LaneKey::new("local", "gemma"));
+/// assert!(!limiter.snapshot().lanes[0].saturated);
+/// # Ok::<(), tower_inflight::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LaneSnapshot {
+    /// Its name, as in labels and errors.
+    pub lane: String,
+    /// Most slots in use at once, now; 0 = unlimited.
+    pub limit: u32,
+    /// Slots kept for interactive calls, now.
+    pub reserve: u32,
+    /// Slots in use: from just before a call is sent to the end of its body.
+    pub inflight: u32,
+    /// Calls that wait.
+    pub queued: u32,
+    /// The same by class.
+    pub queued_by_priority: ByPriority,
+    /// For how long the one that has waited longest has waited, in seconds.
+    pub oldest_wait_s: f64,
+    /// Median wait of the calls granted in the last five minutes, in seconds; those that did not wait count as 0.
+    pub wait_p50_s_5m: f64,
+    /// The wait that nine in ten of them did not exceed, in seconds.
+    pub wait_p90_s_5m: f64,
+    /// Calls that waited for the whole queue timeout in vain, in the last five minutes.
+    pub queue_timeouts_5m: u32,
+    /// Something has waited here without a break for 60 s.
+    pub saturated: bool,
+    /// What is left of the pause that the upstream asked for, in seconds; `null` when there is none.
+    pub paused_for_s: Option<f64>,
+    /// Calls that ever came. Always the sum of `outcomes`, `refused`, `abandoned`, `inflight` and `queued`.
+    pub offered: u64,
+    /// Calls that were sent and ended, by outcome.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// Calls that were refused, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Calls whose callers gave up while they waited.
+    pub abandoned: u64,
+}
+
+/// A count per class.
+///
+/// ```
+/// let counts = tower_inflight::ByPriority::default();
+/// assert_eq!(serde_json::to_string(&counts)?, r#"{"interactive":0,"default":0,"bulk":0}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ByPriority {
+    /// [`Priority::Interactive`].
+    pub interactive: u32,
+    /// [`Priority::Default`].
+    pub default: u32,
+    /// [`Priority::Bulk`].
+    pub bulk: u32,
+}
+
+impl Snapshot {
+    pub(crate) fn off(generated_at: SystemTime) -> Self {
+        Self { enabled: false, generated_at, lanes: Vec::new() }
+    }
+
+    pub(crate) fn of<'a>(generated_at: SystemTime, lanes: impl Iterator<Item = (&'a LaneKey, LaneView)>) -> Self {
+        let mut lanes: Vec<LaneSnapshot> = lanes.map(|(key, view)| LaneSnapshot::of(key, &view)).collect();
+        lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
+        Self { enabled: true, generated_at, lanes }
+    }
+}
+
+impl Serialize for Snapshot {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut json = serializer.serialize_struct("Snapshot", if self.enabled { 3 } else { 1 })?;
+        json.serialize_field("enabled", &self.enabled)?;
+        if self.enabled {
+            let generated_at = humantime::format_rfc3339_millis(self.generated_at).to_string();
+            json.serialize_field("generated_at", &generated_at)?;
+            json.serialize_field("lanes", &self.lanes)?;
+        }
+        json.end()
+    }
+}
+
+impl LaneSnapshot {
+    fn of(key: &LaneKey, view: &LaneView) -> Self {
+        let [interactive, default, bulk] = view.waiting;
+        debug_assert_eq!(Priority::Bulk.index(), 2);
+        Self {
+            lane: key.to_string(),
+            limit: view.limit,
+            reserve: view.reserve,
+            inflight: view.in_use,
+            queued: view.waiting.iter().sum(),
+            queued_by_priority: ByPriority { interactive, default, bulk },
+            oldest_wait_s: seconds(view.oldest_wait),
+            wait_p50_s_5m: seconds(view.wait_p50),
+            wait_p90_s_5m: seconds(view.wait_p90),
+            queue_timeouts_5m: view.timeouts,
+            saturated: view.is_saturated,
+            paused_for_s: view.paused_for.map(seconds),
+            offered: view.totals.offered,
+            outcomes: named(Outcome::ALL.map(Outcome::as_str), view.totals.outcomes),
+            refused: named(Reason::ALL.map(Reason::as_str), view.totals.refused),
+            abandoned: view.totals.abandoned,
+        }
+    }
+}
+
+fn named<const N: usize>(names: [&'static str; N], counts: [u64; N]) -> BTreeMap<&'static str, u64> {
+    names.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+}
+
+/// To the millisecond: nobody reads more.
+fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}

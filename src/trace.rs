@@ -1,0 +1,46 @@
+//! The same facts for `tracing`, if the feature asks for them.
+
+use std::time::Duration;
+
+use crate::engine::outcome::Outcome;
+use crate::engine::priority::Priority;
+use crate::engine::totals::Reason;
+use crate::limiter::key::LaneKey;
+
+#[cfg(feature = "tracing")]
+mod emit {
+    use super::{Duration, LaneKey, Outcome, Priority, Reason};
+
+    pub(crate) fn queued(lane: &LaneKey, priority: Priority, ahead: u32) {
+        tracing::debug!(target: "tower_inflight", %lane, %priority, ahead, "queued");
+    }
+
+    pub(crate) fn granted(lane: &LaneKey, priority: Priority, waited: Duration) {
+        tracing::debug!(target: "tower_inflight", %lane, %priority, ?waited, "granted");
+    }
+
+    pub(crate) fn refused(lane: &LaneKey, reason: Reason) {
+        tracing::info!(target: "tower_inflight", %lane, reason = reason.as_str(), "refused");
+    }
+
+    pub(crate) fn abandoned(lane: &LaneKey) {
+        tracing::debug!(target: "tower_inflight", %lane, "abandoned");
+    }
+
+    pub(crate) fn settled(lane: &LaneKey, outcome: Outcome, held: Duration) {
+        tracing::debug!(target: "tower_inflight", %lane, outcome = outcome.as_str(), ?held, "settled");
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+mod emit {
+    use super::{Duration, LaneKey, Outcome, Priority, Reason};
+
+    pub(crate) fn queued(_: &LaneKey, _: Priority, _: u32) {}
+    pub(crate) fn granted(_: &LaneKey, _: Priority, _: Duration) {}
+    pub(crate) fn refused(_: &LaneKey, _: Reason) {}
+    pub(crate) fn abandoned(_: &LaneKey) {}
+    pub(crate) fn settled(_: &LaneKey, _: Outcome, _: Duration) {}
+}
+
+pub(crate) use emit::{abandoned, granted, queued, refused, settled};
