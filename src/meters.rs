@@ -14,7 +14,12 @@ use crate::engine::totals::Reason;
 use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// Upper bounds in seconds of the buckets for waiting and hold times.
-pub const WAIT_BUCKETS: [f64; 9] = [0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0];
+#[cfg(feature = "prometheus")]
+pub(crate) const WAIT_BUCKETS: [f64; 9] = [0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0];
+
+/// The same for the time to the first byte: users feel the difference between a quarter of a second and a half.
+#[cfg(feature = "prometheus")]
+pub(crate) const FIRST_BYTE_BUCKETS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 /// The label of lanes beyond the bound on label values.
 pub(crate) const FOLDED: &str = "other";
@@ -41,6 +46,7 @@ struct Level {
 }
 
 /// The names and what they mean, for recorders that show descriptions.
+#[cfg(feature = "prometheus")]
 pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 9] = [
     (
         "inflight",

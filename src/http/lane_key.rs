@@ -48,6 +48,7 @@ use http::{HeaderMap, Method, Uri};
 use smallvec::SmallVec;
 
 use super::model_scan::top_level_model;
+use super::options::{Kinds, RequestHead};
 use crate::limiter::key::{Kind, LaneRef};
 
 /// The lane of one request, borrowed from it where that is possible.
@@ -58,22 +59,29 @@ pub(crate) struct RequestLane<'a> {
 }
 
 impl<'a> RequestLane<'a> {
-    /// Never fails: what is missing or unreadable is left out of the lane.
+    /// `None` for a kind that is not limited. Never fails: what is missing or unreadable is left out of the lane.
+    ///
+    /// A model named by the caller goes before those of path and body.
     pub(crate) fn derive(
-        method: &Method,
-        uri: &'a Uri,
-        headers: &HeaderMap,
+        head: RequestHead<'a>,
+        named: Option<&'a str>,
         body: Option<&'a [u8]>,
         scan_limit: usize,
-    ) -> Self {
+        limited: Kinds,
+    ) -> Option<Self> {
+        let RequestHead { method, uri, headers, .. } = head;
         let segments: Segments<'a> = uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
         let Route { base, model, asks } = Route::of(method, &segments);
-        let model = model.or_else(|| {
+        if matches!(asks, Asks::For(kind) if !limited.contains(kind)) {
+            return None;
+        }
+        let model = named.map(Cow::Borrowed).or(model).or_else(|| {
             let body = body.filter(|body| body.len() <= scan_limit && is_scanned(headers))?;
             top_level_model(body)
         });
         let kind = kind(method, asks, model.as_deref());
-        Self { endpoint: Endpoint::new(uri, headers, &segments[..base]), model, kind }
+        let endpoint = Endpoint::new(uri, headers, &segments[..base]);
+        limited.contains(kind).then_some(Self { endpoint, model, kind })
     }
 
     pub(crate) fn as_ref(&self) -> LaneRef<'_> {

@@ -1,23 +1,28 @@
 //! The layer: finds the lane of a request, waits for a slot, holds it until the body of the response ends.
 
+pub(crate) mod answer;
 mod body;
 mod call_layer;
 mod classify;
 mod error_body;
 mod future;
+mod guard;
 mod lane_key;
 mod layer;
 mod model_scan;
+pub(crate) mod options;
 mod peek_body;
 pub(crate) mod retry_after;
 mod service;
 mod telemetry;
+mod terminal;
 
 pub use self::body::ResponseBody;
 pub use self::call_layer::{CallLayer, CallService};
 pub use self::classify::{BodyHints, Classify, ProviderClassify};
 pub use self::future::ResponseFuture;
 pub use self::layer::InflightLimitLayer;
+pub use self::options::{Model, RequestHead};
 pub use self::peek_body::{PeekBody, Peeked};
 pub use self::service::InflightLimit;
 pub use self::telemetry::{SnapshotFuture, SnapshotService};

@@ -98,8 +98,12 @@ impl Limiter {
     /// # Cancel safety
     /// See [`Acquire`].
     pub fn acquire(&self, lane: &LaneKey, call: impl Into<Call>) -> Acquire {
-        match self.find(lane.as_ref()) {
-            Some(lane) => Acquire::new(lane, call.into()),
+        self.acquire_ref(lane.as_ref(), call.into())
+    }
+
+    pub(crate) fn acquire_ref(&self, lane: LaneRef<'_>, call: Call) -> Acquire {
+        match self.find(lane) {
+            Some(lane) => Acquire::new(lane, call),
             None => Acquire::off(),
         }
     }

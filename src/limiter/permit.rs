@@ -79,12 +79,18 @@ impl Permit {
         }
     }
 
+    /// False when the limiter is off.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     pub(crate) fn guards(&self) -> Guards {
         self.held.as_ref().map_or_else(Guards::default, |held| held.lane.guards())
     }
 
-    pub(crate) fn lane(&self) -> Option<&LaneKey> {
-        self.held.as_ref().map(|held| &held.lane.key)
+    /// For errors about this call.
+    pub(crate) fn lane_key(&self) -> LaneKey {
+        self.held.as_ref().map_or_else(|| LaneKey::without_model(""), |held| held.lane.key.clone())
     }
 
     pub(crate) fn end(&mut self, verdict: Verdict) {
@@ -104,7 +110,7 @@ impl Drop for Permit {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("lane", &self.lane()).finish_non_exhaustive()
+        f.debug_struct("Permit").field("lane", &self.held.as_ref().map(|held| &held.lane.key)).finish_non_exhaustive()
     }
 }
 

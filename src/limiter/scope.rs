@@ -36,13 +36,15 @@ pub struct Scope {
     class: Option<Priority>,
     tenant: Option<Arc<str>>,
     deadline: Time,
+    /// What all attempts inside share: when the first arrived, and how many there were.
+    one_call: Option<Call>,
 }
 
 impl Scope {
     /// Says nothing.
     #[must_use]
     pub fn new() -> Self {
-        Self { class: None, tenant: None, deadline: Time::NEVER }
+        Self { class: None, tenant: None, deadline: Time::NEVER, one_call: None }
     }
 
     /// The scope of the running task; an empty one outside of any.
@@ -75,6 +77,22 @@ impl Scope {
         Self { deadline: clock::now() + timeout, ..self }
     }
 
+    /// Everything sent inside is one logical call that arrives now: for clients that retry by themselves and give no room
+    /// for a [`Call`] that their attempts could share.
+    ///
+    /// ```
+    /// use tower_inflight::Scope;
+    ///
+    /// # async fn create() {}
+    /// # async fn example() {
+    /// Scope::new().as_one_call().run(create()).await;
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn as_one_call(self) -> Self {
+        Self { one_call: Some(Call::arrived()), ..self }
+    }
+
     /// The class, if one was given.
     #[must_use]
     pub fn priority(&self) -> Option<Priority> {
@@ -98,6 +116,7 @@ impl Scope {
             class: self.class.or(outer.class),
             tenant: self.tenant.or(outer.tenant),
             deadline: self.deadline.min(outer.deadline),
+            one_call: self.one_call.or(outer.one_call),
         }
     }
 
@@ -109,6 +128,10 @@ impl Scope {
                 call.tenant.clone_from(&scope.tenant);
             }
             call.deadline = call.deadline.min(scope.deadline);
+            if let Some(one) = scope.one_call.as_ref().filter(|_| call.life.is_none()) {
+                call.arrived_at = one.arrived_at;
+                call.life.clone_from(&one.life);
+            }
         });
     }
 }

@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use http::Request;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,10 +9,23 @@ use super::*;
 
 const SCAN_LIMIT: usize = 64 << 20;
 
+fn derive<'a>(
+    method: &'a Method,
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+    body: Option<&'a [u8]>,
+    scan_limit: usize,
+) -> RequestLane<'a> {
+    static NONE: LazyLock<http::Extensions> = LazyLock::new(http::Extensions::new);
+    let head = RequestHead { method, uri, headers, extensions: &NONE };
+    let all = Kinds::of([Kind::Chat, Kind::Embedding, Kind::Image, Kind::Audio, Kind::Other]);
+    RequestLane::derive(head, None, body, scan_limit, all).expect("all kinds are limited")
+}
+
 fn shown(request: &Request<impl AsRef<[u8]>>) -> String {
     let body = request.body().as_ref();
     let body = (!body.is_empty()).then_some(body);
-    let lane = RequestLane::derive(request.method(), request.uri(), request.headers(), body, SCAN_LIMIT);
+    let lane = derive(request.method(), request.uri(), request.headers(), body, SCAN_LIMIT);
     lane.as_ref().to_string()
 }
 
@@ -197,7 +212,7 @@ fn a_body_over_the_scan_limit_falls_back() {
     let request = Request::post("https://gw.example/v1/messages").body(r#"{"model":"m1"}"#).expect("a valid request");
     let lane = |limit| {
         let body = Some(request.body().as_bytes());
-        RequestLane::derive(request.method(), request.uri(), request.headers(), body, limit).as_ref().to_string()
+        derive(request.method(), request.uri(), request.headers(), body, limit).as_ref().to_string()
     };
     assert_eq!(lane(14), "https://gw.example/v1|m1");
     assert_eq!(lane(13), "https://gw.example/v1|*");
@@ -209,7 +224,8 @@ fn long_and_odd_models_are_whole_in_the_lane_and_short_when_shown() {
     let long = "x".repeat(4096);
     let body = format!(r#"{{"model":"{long}"}}"#);
     let (method, uri) = (Method::POST, Uri::from_static("https://gw.example/v1/messages"));
-    let lane = RequestLane::derive(&method, &uri, &HeaderMap::new(), Some(body.as_bytes()), SCAN_LIMIT);
+    let headers = HeaderMap::new();
+    let lane = derive(&method, &uri, &headers, Some(body.as_bytes()), SCAN_LIMIT);
     assert_eq!(lane.as_ref().model, Some(&long[..]));
     assert!(lane.as_ref().to_string().len() < 200);
     let odd = post("https://gw.example/v1/messages", r#"{"model":"a\u0000b\nc\"d"}"#);

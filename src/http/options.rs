@@ -1,0 +1,161 @@
+//! How requests become lanes and responses outcomes: what every adapter to HTTP is configured with.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use http::{Extensions, HeaderMap, Method, Uri};
+
+use super::classify::{Classify, ProviderClassify};
+use super::lane_key::RequestLane;
+use super::peek_body::Peeked;
+use crate::limiter::key::{Kind, LaneKey};
+use crate::limiter::{Acquire, Call, Limiter};
+
+/// Vision and agent requests run to tens of megabytes.
+const SCAN_LIMIT: usize = 64 * 1024 * 1024;
+
+/// The parts of a request that a lane can be chosen by.
+///
+/// ```
+/// use tower_inflight::{InflightLimitLayer, LaneKey, Limiter};
+///
+/// // One lane per account and model, where the client says which account it is.
+/// let limiter = Limiter::builder().max_inflight(6).build()?;
+/// let layer = InflightLimitLayer::new(limiter).lane_by(|head| {
+///     let account = head.headers.get("x-account")?.to_str().ok()?;
+///     Some(LaneKey::without_model(format!("{}/{account}", head.uri.host()?)))
+/// });
+/// # let _ = layer;
+/// # Ok::<(), tower_inflight::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RequestHead<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The URI as the caller wrote it.
+    pub uri: &'a Uri,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// The extensions.
+    pub extensions: &'a Extensions,
+}
+
+impl<'a> RequestHead<'a> {
+    pub(crate) fn of<Q>(request: &'a http::Request<Q>) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        }
+    }
+}
+
+/// Names the model of a request, in its extensions, where neither URI nor body do. The endpoint still comes from the URI.
+///
+/// ```
+/// let request = http::Request::post("https://gw.example/v1/chat/completions")
+///     .extension(tower_inflight::Model::new("acme/smart"))
+///     .body(())?;
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model(Arc<str>);
+
+impl Model {
+    /// The model by this name.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kinds(u8);
+
+impl Kinds {
+    pub(crate) const CHAT: Self = Self(1 << Kind::Chat as u8);
+
+    pub(crate) fn of(kinds: impl IntoIterator<Item = Kind>) -> Self {
+        Self(kinds.into_iter().fold(0, |set, kind| set | 1 << kind as u8))
+    }
+
+    pub(crate) fn contains(self, kind: Kind) -> bool {
+        self.0 & (1 << kind as u8) != 0
+    }
+}
+
+type LaneBy = dyn Fn(RequestHead<'_>) -> Option<LaneKey> + Send + Sync;
+
+#[derive(Clone)]
+pub(crate) struct Options {
+    limited: Kinds,
+    scan_limit: usize,
+    lane_by: Option<Arc<LaneBy>>,
+    pub(crate) classify: Arc<dyn Classify>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limited: Kinds::CHAT,
+            scan_limit: SCAN_LIMIT,
+            lane_by: None,
+            classify: Arc::new(ProviderClassify::default()),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn limit_kinds(&mut self, kinds: impl IntoIterator<Item = Kind>) {
+        self.limited = Kinds::of(kinds);
+    }
+
+    pub(crate) fn scan_limit(&mut self, bytes: usize) {
+        self.scan_limit = bytes;
+    }
+
+    pub(crate) fn lane_by(&mut self, choose: impl Fn(RequestHead<'_>) -> Option<LaneKey> + Send + Sync + 'static) {
+        self.lane_by = Some(Arc::new(choose));
+    }
+
+    /// The wait for this request's slot; one that is over at once if its kind is not limited.
+    pub(crate) fn acquire(&self, limiter: &Limiter, head: RequestHead<'_>, body: Option<&Peeked<'_>>) -> Acquire {
+        let call = head.extensions.get::<Call>().cloned().unwrap_or_else(Call::unnamed);
+        if let Some(lane) = self.chosen(head) {
+            return limiter.acquire(&lane, call);
+        }
+        let named = head.extensions.get::<Model>().map(Model::name);
+        let body = body.map(|body| &**body);
+        match RequestLane::derive(head, named, body, self.scan_limit, self.limited) {
+            Some(lane) => limiter.acquire_ref(lane.as_ref(), call),
+            None => Acquire::off(),
+        }
+    }
+
+    /// What the caller chose goes before what the request says, whatever its kind.
+    fn chosen<'a>(&self, head: RequestHead<'a>) -> Option<Cow<'a, LaneKey>> {
+        match head.extensions.get::<LaneKey>() {
+            Some(lane) => Some(Cow::Borrowed(lane)),
+            None => self.lane_by.as_ref().and_then(|choose| choose(head)).map(Cow::Owned),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("limited", &self.limited)
+            .field("scan_limit", &self.scan_limit)
+            .finish_non_exhaustive()
+    }
+}
