@@ -1,4 +1,87 @@
-//! placeholder docs
+//! A tower layer that makes calls to model APIs wait their turn, in a bounded, prioritised queue that can be seen, instead
+//! of sending them all and letting them time out and retry together.
+//!
+//! ```text
+//!   your code ─▶ CallLayer ─▶ retry ─▶ InflightLimitLayer ─▶ timeout ─▶ HTTP client ─▶ gateway
+//!                                            │      ▲
+//!                          lane of the call  ▼      │  slot back: body ended, failed or dropped
+//!                                      ┌─────────────────────┐
+//!                                      │ interactive ▓       │
+//!                                      │ default     ▓▓▓     │  ▶ ▶ ▶  at most `max_inflight` at once
+//!                                      │ bulk        ▓▓▓▓▓▓▓ │
+//!                                      └─────────────────────┘
+//! ```
+//!
+//! A *lane* is an endpoint and a model on it, found in the request. A call takes a *slot* of its lane before it is sent and
+//! holds it until the body of the answer has ended: a token stream occupies the upstream for as long as it runs, not until
+//! its headers come. Interactive calls go first, nobody starves, nothing leaks.
+//!
+//! # When not to use it
+//! - To share a limit between processes: this one counts what its own process sends.
+//! - As a server-side limit: callers of a server do not wait in its memory for minutes.
+//! - For a cap on requests per minute alone: use a rate limiter.
+//!
+//! # Start
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower::ServiceBuilder;
+//! use tower_inflight::{CallLayer, InflightLimitLayer, Limiter, Priority};
+//!
+//! # let http_client = tower::service_fn(|_: http::Request<String>| async {
+//! #     Ok::<_, tower_inflight::BoxError>(http::Response::new(String::new()))
+//! # });
+//! // One limiter per process, shared by every client.
+//! let limiter = Limiter::builder()
+//!     .max_inflight(6)
+//!     .interactive_reserve(1)
+//!     .queue_timeout(Duration::from_secs(300))
+//!     .build()?;
+//!
+//! let client = ServiceBuilder::new()
+//!     .layer(CallLayer::new())                        // age, class, tenant and deadline survive retries
+//!     // .layer(RetryLayer::new(policy))              // outside: each attempt takes its own slot
+//!     .layer(InflightLimitLayer::new(limiter.clone()))
+//!     .service(http_client);
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn run<C>(client: C) -> Result<(), tower_inflight::BoxError>
+//! # where C: tower::Service<http::Request<String>, Error = tower_inflight::BoxError>,
+//! # {
+//! # use tower::ServiceExt;
+//! let request = http::Request::post("https://gw.example/v1/chat/completions")
+//!     .body(r#"{"model":"acme/smart","messages":[]}"#.to_owned())?;
+//! let response = Priority::Interactive.scope(client.oneshot(request)).await?;
+//! # Ok(()) }
+//! # run(client)?;
+//! # Ok::<(), tower_inflight::BoxError>(())
+//! ```
+//!
+//! # Ways in
+//!
+//! | client | how | feature |
+//! |---|---|---|
+//! | any tower service over [`http`](::http), hyper-util's client | [`InflightLimitLayer`] | |
+//! | reqwest-middleware | `reqwest_middleware::InflightLimitMiddleware` | `reqwest-middleware` |
+//! | async-openai | `async_openai::service` | `async-openai` |
+//! | anything else | [`Limiter::acquire`] | |
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `reqwest-middleware` | a `Middleware` for reqwest-middleware 0.5 (reqwest 0.13) |
+//! | `async-openai` | a service for async-openai 0.43 |
+//! | `prometheus` | buckets and descriptions for metrics-exporter-prometheus 0.18 |
+//! | `tracing` | events on the facts of each call |
+//!
+//! # Seeing it
+//! Metrics go through the [`metrics`](::metrics) facade: install a recorder before the first call. [`Limiter::snapshot`]
+//! gives the state of every lane, [`SnapshotService`] serves it, [`Admitted`] in a response's extensions says what one call
+//! went through, and [`Call::with_listener`] hears of it as it happens.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod adapters;
 mod config;
@@ -34,3 +117,7 @@ pub use self::snapshot::{ByPriority, LaneSnapshot, Snapshot};
 
 /// Any error, boxed: what services under this layer fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

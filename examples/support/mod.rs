@@ -1,0 +1,16 @@
+//! What the examples share: a gateway to call, the request that calls it and a reader for its answer.
+
+// Every example compiles this module for itself and uses a part of it.
+#![allow(dead_code, unused_imports)]
+// The gateway has a clock of its own.
+#![allow(clippy::disallowed_methods)]
+
+mod answer;
+mod gateway;
+mod request;
+mod slots;
+
+pub(crate) use answer::Answer;
+pub(crate) use gateway::{Gateway, GatewayConfig, Refusal};
+pub(crate) use request::{ChatRequest, completions_url};
+pub(crate) use slots::GatewayStats;
