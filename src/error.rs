@@ -263,13 +263,23 @@ impl fmt::Display for RejectKind {
 /// Ends a call whose response head or body did not come within `first_byte_timeout`, or whose body paused for longer than
 /// `idle_timeout`. Never raised for time spent in the queue.
 ///
+/// Under every wrapper that error types and middleware put around it, [`Stalled::find`] finds it:
+///
 /// ```
 /// fn is_stall(error: &(dyn std::error::Error + 'static)) -> bool {
-///     error.downcast_ref::<tower_inflight::Stalled>().is_some()
+///     tower_inflight::Stalled::find(error).is_some()
 /// }
 /// ```
+///
+/// It is two errors deep, as [`Rejected`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stalled {
+    source: Stall,
+}
+
+/// The source of a [`Stalled`], and all that it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stall {
     lane: LaneKey,
     silence: Silence,
     after: Duration,
@@ -302,39 +312,67 @@ impl Silence {
 
 impl Stalled {
     pub(crate) fn new(lane: LaneKey, silence: Silence, after: Duration) -> Self {
-        Self { lane, silence, after }
+        Self { source: Stall { lane, silence, after } }
+    }
+
+    /// Looks for a stall in `error` and all its sources.
+    #[must_use]
+    pub fn find(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(stalled) = error.downcast_ref::<Self>() {
+                return Some(stalled.clone());
+            }
+            if let Some(stall) = error.downcast_ref::<Stall>() {
+                return Some(Self { source: stall.clone() });
+            }
+            next = error.source();
+        }
+        None
     }
 
     /// The lane of the call.
     #[must_use]
     pub fn lane(&self) -> &LaneKey {
-        &self.lane
+        &self.source.lane
     }
 
     /// Which silence.
     #[must_use]
     pub fn silence(&self) -> Silence {
-        self.silence
+        self.source.silence
     }
 
     /// The bound that it passed.
     #[must_use]
     pub fn after(&self) -> Duration {
-        self.after
+        self.source.after
     }
 }
 
 impl fmt::Display for Stalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.silence {
-            Silence::FirstByte => "no first byte",
-            Silence::Idle => "no further byte",
-        };
-        write!(f, "{} stalled: {what} within {}; see `{}`", self.lane, shown(self.after), self.silence.setting())
+        let Stall { lane, silence, after } = &self.source;
+        write!(f, "{lane} stalled: {} within {}; see `{}`", self.source, shown(*after), silence.setting())
     }
 }
 
-impl Error for Stalled {}
+impl Error for Stalled {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.silence {
+            Silence::FirstByte => "no first byte",
+            Silence::Idle => "no further byte",
+        })
+    }
+}
+
+impl Error for Stall {}
 
 /// Milliseconds are as fine as anybody reads.
 fn shown(duration: Duration) -> humantime::FormattedDuration {

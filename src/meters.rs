@@ -1,8 +1,12 @@
 //! The facts of a lane on the `metrics` facade.
 //!
-//! Handles are made once per lane. Gauges are *set*, from counts that are kept under the pool's lock, so they are never
-//! negative and end where the counts end, whatever the threads that publish them race.
+//! Handles are made once per lane, when it is first used. Gauges are *set*, from counts that are kept under the pool's
+//! lock, so they are never negative and end where the counts end, whatever the threads that publish them race.
+//!
+//! The recorder is somebody else's code: it never runs under a lock of ours, and a panic in it ends here, so that it costs
+//! no slot and cannot turn the drop of a permit into an abort.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -27,23 +31,40 @@ pub(crate) const FOLDED: &str = "other";
 pub(crate) struct Meters {
     prefix: &'static str,
     lane: String,
+    /// Lanes of several pools are counted together here.
+    is_shared: bool,
     in_flight: Level,
     waiting: [Level; 3],
-    waits: [OnceLock<Histogram>; 3],
-    outcomes: [OnceLock<Counter>; Outcome::ALL.len()],
-    refusals: [OnceLock<Counter>; Reason::ALL.len()],
-    abandoned: OnceLock<Counter>,
-    timeouts: Counter,
+    limit: Level,
+    handles: Lazy<Handles>,
+    waits: [Lazy<Histogram>; 3],
+    outcomes: [Lazy<Counter>; Outcome::ALL.len()],
+    refusals: [Lazy<Counter>; Reason::ALL.len()],
+    abandoned: Lazy<Counter>,
+}
+
+/// What every lane has from the start, so that it shows as zero and not as missing.
+struct Handles {
+    in_flight: Gauge,
+    waiting: [Gauge; 3],
     limit: Gauge,
+    timeouts: Counter,
     first_byte: Histogram,
     hold: Histogram,
 }
 
-/// A count, and the gauge that shows it.
-struct Level {
-    count: AtomicI64,
-    gauge: Gauge,
+/// A count that a gauge shows.
+#[derive(Default)]
+struct Level(AtomicI64);
+
+/// Which counts a step changed: those alone are set anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shifted {
+    in_flight: bool,
+    waiting: [bool; 3],
 }
+
+struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
@@ -65,75 +86,123 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 9] = [
 
 impl Meters {
     pub(crate) fn new(prefix: &'static str, lane: String) -> Self {
-        let name = |what: &str| format!("{prefix}_{what}");
-        let gauge = |what: &str| metrics::gauge!(name(what), "lane" => lane.clone());
-        let histogram = |what: &str| metrics::histogram!(name(what), "lane" => lane.clone());
-        let depth = |class: Priority| metrics::gauge!(name("queue_depth"), "lane" => lane.clone(), "priority" => class.as_str());
         Self {
-            in_flight: Level::new(gauge("inflight")),
-            waiting: Priority::ALL.map(|class| Level::new(depth(class))),
+            prefix,
+            is_shared: lane == FOLDED,
+            lane,
+            in_flight: Level::default(),
+            waiting: Default::default(),
+            limit: Level::default(),
+            handles: Lazy::default(),
             waits: Default::default(),
             outcomes: Default::default(),
             refusals: Default::default(),
-            abandoned: OnceLock::new(),
-            timeouts: metrics::counter!(name("queue_timeouts_total"), "lane" => lane.clone()),
-            limit: gauge("limit"),
-            first_byte: histogram("first_byte_seconds"),
-            hold: histogram("hold_seconds"),
-            prefix,
-            lane,
+            abandoned: Lazy::default(),
         }
     }
 
     /// Notes that slots in use and waiters by class changed. Call it under the pool's lock, and
     /// [`publish`](Self::publish) after it.
-    pub(crate) fn shift(&self, from: (u32, [u32; 3]), to: (u32, [u32; 3])) {
-        self.in_flight.shift(from.0, to.0);
-        for (level, (from, to)) in self.waiting.iter().zip(from.1.into_iter().zip(to.1)) {
-            level.shift(from, to);
+    pub(crate) fn shift(&self, from: (u32, [u32; 3]), to: (u32, [u32; 3])) -> Shifted {
+        let [interactive, default, bulk] = &self.waiting;
+        Shifted {
+            in_flight: self.in_flight.shift(from.0, to.0, self.is_shared),
+            waiting: [
+                interactive.shift(from.1[0], to.1[0], self.is_shared),
+                default.shift(from.1[1], to.1[1], self.is_shared),
+                bulk.shift(from.1[2], to.1[2], self.is_shared),
+            ],
         }
     }
 
-    pub(crate) fn publish(&self) {
-        self.in_flight.publish();
-        for level in &self.waiting {
-            level.publish();
+    #[inline]
+    pub(crate) fn publish(&self, shifted: Shifted) {
+        if shifted.in_flight || shifted.waiting.contains(&true) {
+            self.publish_each(shifted);
         }
     }
 
+    fn publish_each(&self, shifted: Shifted) {
+        contained(|| {
+            let handles = self.handles();
+            if shifted.in_flight {
+                self.in_flight.publish(&handles.in_flight);
+            }
+            for (n, _) in shifted.waiting.iter().enumerate().filter(|(_, has_shifted)| **has_shifted) {
+                self.waiting[n].publish(&handles.waiting[n]);
+            }
+        });
+    }
+
+    /// Notes the limit. Call [`publish_limit`](Self::publish_limit) after it, outside of every lock.
     pub(crate) fn set_limit(&self, limit: u32) {
-        self.limit.set(f64::from(limit));
+        self.limit.0.store(i64::from(limit), Ordering::Relaxed);
+    }
+
+    pub(crate) fn publish_limit(&self) {
+        contained(|| self.limit.publish(&self.handles().limit));
     }
 
     pub(crate) fn granted(&self, class: Priority, waited: Duration) {
-        let wait = self.waits[class.index()].get_or_init(|| {
-            metrics::histogram!(
-                self.name("queue_wait_seconds"), "lane" => self.lane.clone(), "priority" => class.as_str()
-            )
+        contained(|| {
+            let wait = self.waits[class.index()].get_or_make(|| {
+                metrics::histogram!(
+                    self.name("queue_wait_seconds"), "lane" => self.lane.clone(), "priority" => class.as_str()
+                )
+            });
+            wait.record(waited);
         });
-        wait.record(waited);
     }
 
     pub(crate) fn refused(&self, reason: Reason) {
-        if reason == Reason::QueueTimeout {
-            self.timeouts.increment(1);
-        }
-        let refused = self.refusals[reason as usize].get_or_init(
-            || metrics::counter!(self.name("refusals_total"), "lane" => self.lane.clone(), "reason" => reason.as_str()),
-        );
-        refused.increment(1);
+        contained(|| {
+            let refused = self.refusals[reason as usize].get_or_make(|| {
+                metrics::counter!(
+                    self.name("refusals_total"), "lane" => self.lane.clone(), "reason" => reason.as_str()
+                )
+            });
+            refused.increment(1);
+            if reason == Reason::QueueTimeout {
+                self.handles().timeouts.increment(1);
+            }
+        });
     }
 
     pub(crate) fn abandoned(&self) {
-        self.abandoned.get_or_init(|| self.outcome("abandoned")).increment(1);
+        contained(|| self.abandoned.get_or_make(|| self.outcome("abandoned")).increment(1));
     }
 
     pub(crate) fn settled(&self, outcome: Outcome, held: Duration, first_byte: Option<Duration>) {
-        self.outcomes[outcome.index()].get_or_init(|| self.outcome(outcome.as_str())).increment(1);
-        self.hold.record(held);
-        if let Some(after) = first_byte {
-            self.first_byte.record(after);
-        }
+        contained(|| {
+            self.outcomes[outcome.index()].get_or_make(|| self.outcome(outcome.as_str())).increment(1);
+            let handles = self.handles();
+            handles.hold.record(held);
+            if let Some(after) = first_byte {
+                handles.first_byte.record(after);
+            }
+        });
+    }
+
+    #[inline]
+    fn handles(&self) -> &Handles {
+        self.handles.0.get().unwrap_or_else(|| self.make_handles())
+    }
+
+    #[cold]
+    fn make_handles(&self) -> &Handles {
+        let gauge = |what: &str| metrics::gauge!(self.name(what), "lane" => self.lane.clone());
+        let histogram = |what: &str| metrics::histogram!(self.name(what), "lane" => self.lane.clone());
+        let depth = |class: Priority| {
+            metrics::gauge!(self.name("queue_depth"), "lane" => self.lane.clone(), "priority" => class.as_str())
+        };
+        self.handles.get_or_make(|| Handles {
+            in_flight: gauge("inflight"),
+            waiting: Priority::ALL.map(depth),
+            limit: gauge("limit"),
+            timeouts: metrics::counter!(self.name("queue_timeouts_total"), "lane" => self.lane.clone()),
+            first_byte: histogram("first_byte_seconds"),
+            hold: histogram("hold_seconds"),
+        })
     }
 
     fn outcome(&self, outcome: &'static str) -> Counter {
@@ -145,27 +214,54 @@ impl Meters {
     }
 }
 
-impl Level {
-    fn new(gauge: Gauge) -> Self {
-        Self { count: AtomicI64::new(0), gauge }
-    }
+/// The panic has been reported by the hook of whoever wants to know; nothing of ours is broken by it.
+fn contained(record: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(record));
+}
 
-    fn shift(&self, from: u32, to: u32) {
-        if from != to {
-            self.count.fetch_add(i64::from(to) - i64::from(from), Ordering::Relaxed);
+impl Level {
+    #[inline]
+    fn shift(&self, from: u32, to: u32, is_shared: bool) -> bool {
+        let has_shifted = from != to;
+        if has_shifted && !is_shared {
+            // The lane's pool calls this under its lock, and nobody else does: a plain write, which costs next to nothing.
+            self.0.store(i64::from(to), Ordering::Relaxed);
+        } else if has_shifted {
+            self.0.fetch_add(i64::from(to) - i64::from(from), Ordering::Relaxed);
         }
+        has_shifted
     }
 
     /// Whoever sets the gauge last looks once more, so the last value set is the current one.
-    fn publish(&self) {
+    fn publish(&self, gauge: &Gauge) {
         loop {
-            let count = self.count.load(Ordering::Relaxed);
+            let count = self.0.load(Ordering::Relaxed);
             #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
-            self.gauge.set(count as f64);
-            if self.count.load(Ordering::Relaxed) == count {
+            gauge.set(count as f64);
+            if self.0.load(Ordering::Relaxed) == count {
                 return;
             }
         }
+    }
+}
+
+impl<T> Lazy<T> {
+    /// Not `get_or_init`: a recorder that comes back here while it makes a handle would wait for itself.
+    #[inline]
+    fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
+        match self.0.get() {
+            Some(handle) => handle,
+            None => {
+                let made = make();
+                self.0.get_or_init(|| made)
+            }
+        }
+    }
+}
+
+impl<T> Default for Lazy<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
     }
 }
 

@@ -40,8 +40,7 @@ use crate::limiter::{Scope, Scoped};
 ///
 /// # Errors
 /// reqwest's are `OpenAIError::Reqwest`, so that retry layers know them. [`Rejected`](crate::Rejected) and
-/// [`Stalled`](crate::Stalled) are `OpenAIError::Boxed`, found by downcast or [`Rejected::find`](crate::Rejected::find),
-/// and not retried.
+/// [`Stalled`](crate::Stalled) are `OpenAIError::Boxed`, found by downcast or by their `find`, and not retried.
 pub fn service(client: Client, layer: impl Into<InflightLimitLayer>) -> InflightLimitService {
     InflightLimitService { client, layer: layer.into() }
 }
@@ -70,7 +69,7 @@ impl Service<HttpRequestFactory> for InflightLimitService {
             let request = factory.build().await?;
             let acquire = acquire(&layer, &Extensions::new(), &request);
             let boxed = |error| OpenAIError::Boxed(Box::new(error));
-            let sent = Sent::after(acquire, request.method()).await.map_err(boxed)?;
+            let sent = Sent::after(acquire, request.method(), &layer).await.map_err(boxed)?;
             sent.drive(client.execute(request), &layer).await.map_err(|failure| match failure {
                 Failure::Stalled(stalled) => OpenAIError::Boxed(Box::new(stalled)),
                 Failure::Inner(error) => OpenAIError::Reqwest(error),

@@ -40,8 +40,9 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    pub(super) async fn after(acquire: Acquire, method: &Method) -> Result<Self, Rejected> {
-        Ok(Self { held: Held::new(acquire.await?), is_head: method == Method::HEAD })
+    pub(super) async fn after(acquire: Acquire, method: &Method, layer: &InflightLimitLayer) -> Result<Self, Rejected> {
+        let held = Held::new(acquire.await?, layer.options.classify.clone());
+        Ok(Self { held, is_head: method == Method::HEAD })
     }
 
     /// Drives the call, and hands its slot to the body of the answer.
@@ -50,24 +51,23 @@ impl Sent {
         call: impl Future<Output = Result<Response, E>>,
         layer: &InflightLimitLayer,
     ) -> Result<Response, Failure<E>> {
-        let classify = &layer.options.classify;
         let response = match self.head(call).await {
             Ok(response) => response,
             Err(failure) => {
                 let verdict = match &failure {
                     Failure::Stalled(_) => Verdict::new(Outcome::Stalled),
-                    Failure::Inner(error) => classify.error(error),
+                    Failure::Inner(error) => layer.options.classify.error(error),
                 };
                 settle(&mut self.held, verdict);
                 return Err(failure);
             }
         };
         let url = response.url().clone();
-        let response = match answer(http::Response::from(response), self.is_head, &mut self.held, classify) {
+        let response = match answer(http::Response::from(response), self.is_head, &mut self.held) {
             Answer::Whole(response) => response,
             Answer::Peek(head, mut peek) => {
                 poll_fn(|cx| peek.poll_peek(cx)).await;
-                peeked(head, peek, &mut self.held, &**classify)
+                peeked(head, peek, &mut self.held)
             }
         };
         Ok(rebuild(response, url))

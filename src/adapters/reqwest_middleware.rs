@@ -33,8 +33,9 @@ use crate::limiter::{Call, Scope};
 /// call's first arrival either way.
 ///
 /// # Errors
-/// Refusals are `Error::Middleware`; [`Rejected::find`](crate::Rejected::find) finds them, after retries as well. The
-/// default strategy of `reqwest-retry` does not retry them.
+/// Refusals and stalls are `Error::Middleware`; [`Rejected::find`](crate::Rejected::find) and
+/// [`Stalled::find`](crate::Stalled::find) find them, after retries as well. The default strategy of `reqwest-retry` does
+/// not retry them.
 ///
 /// # The response
 /// URL, version, status, headers, content length, remote address and trailers are the upstream's.
@@ -60,7 +61,7 @@ impl Middleware for InflightLimitMiddleware {
             extensions.insert(call);
         }
         let acquire = acquire(&self.layer, extensions, &request);
-        let sent = Sent::after(acquire, request.method()).await.map_err(Error::middleware)?;
+        let sent = Sent::after(acquire, request.method(), &self.layer).await.map_err(Error::middleware)?;
         sent.drive(next.run(request, extensions), &self.layer).await.map_err(|failure| match failure {
             Failure::Stalled(stalled) => Error::middleware(stalled),
             Failure::Inner(error) => error,

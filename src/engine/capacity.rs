@@ -62,6 +62,7 @@ impl Capacity {
     }
 
     /// The classes that may take a slot now.
+    #[inline]
     pub(crate) fn open_to(&self) -> ClassSet {
         let Some(limit) = self.limit else { return ClassSet::ALL };
         let [interactive, default, bulk] = self.in_use;
@@ -75,10 +76,12 @@ impl Capacity {
         }
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, class: Priority) {
         self.in_use[class.index()] += 1;
     }
 
+    #[inline]
     pub(crate) fn give_back(&mut self, class: Priority) {
         debug_assert!(self.in_use[class.index()] > 0, "a slot is given back once");
         self.in_use[class.index()] = self.in_use[class.index()].saturating_sub(1);

@@ -68,6 +68,7 @@ impl Lane {
     }
 
     /// The classes that may be granted a slot of this lane now.
+    #[inline]
     pub(super) fn open_to(&self, now: Time) -> ClassSet {
         if self.gate.is_open(now) { self.capacity.open_to() } else { ClassSet::NONE }
     }
@@ -81,6 +82,7 @@ impl Lane {
         }
     }
 
+    #[inline]
     pub(super) fn note_queue(&mut self, now: Time) {
         if self.queue.waiting() == 0 {
             self.queued_since = None;

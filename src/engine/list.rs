@@ -41,11 +41,7 @@ impl List {
         (self.head != NIL).then_some(self.head)
     }
 
-    /// True when `at` is the only entry.
-    pub(crate) fn is_only(self, at: u32) -> bool {
-        self.head == at && self.tail == at
-    }
-
+    #[inline]
     pub(crate) fn push_back<T: Default>(&mut self, slab: &mut Slab<T>, at: u32, links: impl Fn(&mut T) -> &mut Links) {
         *links(&mut slab[at]) = Links { prev: self.tail, next: NIL };
         match self.tail {
@@ -55,6 +51,7 @@ impl List {
         self.tail = at;
     }
 
+    #[inline]
     pub(crate) fn unlink<T: Default>(&mut self, slab: &mut Slab<T>, at: u32, links: impl Fn(&mut T) -> &mut Links) {
         let Links { prev, next } = std::mem::take(links(&mut slab[at]));
         match prev {

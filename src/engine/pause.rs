@@ -13,11 +13,13 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    #[inline]
     pub(crate) fn is_open(&self, now: Time) -> bool {
         now >= self.closed_until
     }
 
     /// When the gate opens, if it is closed.
+    #[inline]
     pub(crate) fn opens_at(&self, now: Time) -> Option<Time> {
         (!self.is_open(now)).then_some(self.closed_until)
     }

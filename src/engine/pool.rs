@@ -15,7 +15,6 @@ use super::outcome::Verdict;
 use super::policy::{LanePolicy, PoolPolicy};
 use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
-use super::slab::Slab;
 use super::time::Time;
 use super::totals::Reason;
 
@@ -28,6 +27,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(1);
 pub(crate) struct LaneId(u32);
 
 impl LaneId {
+    #[inline]
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
@@ -77,6 +77,8 @@ pub(crate) struct Ticket {
 pub(crate) enum Progress {
     Granted(Grant),
     Waiting,
+    /// It had a slot, but looked only after its deadline; the slot has passed on.
+    PastDeadline,
     /// It expired, or the pool was closed.
     Gone,
 }
@@ -85,6 +87,8 @@ pub(crate) enum Progress {
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) wakes: SmallVec<[Waker; 4]>,
+    /// Wakers that nobody needs any more. Dropping one may drop a task, and with it a permit or a waiter of this pool.
+    pub(crate) spent: SmallVec<[Waker; 1]>,
     /// Lanes other than the one stepped whose figures changed.
     pub(crate) touched: SmallVec<[LaneId; 4]>,
     pub(crate) dropped: Vec<Dropped>,
@@ -101,7 +105,8 @@ pub(crate) struct Dropped {
 #[derive(Debug)]
 pub(crate) struct Pool {
     capacity: Capacity,
-    lanes: Slab<Option<Lane>>,
+    /// By id. Few and long-lived, and looked up in every step: no need for the chunks of a slab.
+    lanes: Vec<Option<Lane>>,
     /// Lanes with somebody in their queue.
     listed: Vec<u32>,
     /// Waiters over all lanes.
@@ -109,31 +114,37 @@ pub(crate) struct Pool {
     now: Time,
     /// No later than the moment at which some lane next has something to do; may be earlier.
     next_timeout: Time,
-    is_closed: bool,
+    closed_at: Option<Time>,
 }
 
 impl Pool {
     pub(crate) fn new(policy: PoolPolicy) -> Self {
         Self {
             capacity: Capacity::new(policy.limit, policy.reserve),
-            lanes: Slab::new(),
+            lanes: Vec::new(),
             listed: Vec::new(),
             waiting: 0,
             now: Time::ZERO,
             next_timeout: Time::NEVER,
-            is_closed: false,
+            closed_at: None,
         }
     }
 
     pub(crate) fn add_lane(&mut self, policy: LanePolicy) -> LaneId {
-        LaneId(self.lanes.insert(Some(Lane::new(policy))))
+        let lane = Some(Lane::new(policy));
+        let at = self.lanes.iter().position(Option::is_none).unwrap_or(self.lanes.len());
+        match self.lanes.get_mut(at) {
+            Some(vacant) => *vacant = lane,
+            None => self.lanes.push(lane),
+        }
+        LaneId(u32::try_from(at).expect("lanes are bounded in number"))
     }
 
     /// Removes a lane that holds nothing and remembers nothing.
     pub(crate) fn remove_lane(&mut self, id: LaneId, now: Time) -> bool {
         let is_idle = self.lane(id).is_idle(now);
         if is_idle {
-            self.lanes.remove(id.0);
+            self.lanes[id.index()] = None;
         }
         is_idle
     }
@@ -149,7 +160,7 @@ impl Pool {
     ) -> Result<Grant, Blocked> {
         let now = self.advance(now, effects);
         self.lane_mut(id).totals.offered += 1;
-        if self.is_closed {
+        if self.is_closed() {
             return Err(Blocked::Closed);
         }
         if deadline <= now {
@@ -172,7 +183,7 @@ impl Pool {
     /// A place in the queue, after [`try_acquire`](Self::try_acquire) found no slot in the same step.
     pub(crate) fn enqueue(&mut self, id: LaneId, ask: Ask, waker: Waker, now: Time) -> Result<Ticket, Refusal> {
         let now = now.max(self.now);
-        debug_assert!(!self.is_closed, "a closed pool has said so already");
+        debug_assert!(!self.is_closed(), "a closed pool has said so already");
         let lane = self.lane_mut(id);
         if ask.expires_at <= now {
             return Err(Refusal::Expired);
@@ -188,15 +199,25 @@ impl Pool {
         if reached(queue.waiting_by_class()[ask.class.index()], policy.max_queue_per_class) {
             return Err(Refusal::ClassFull);
         }
-        if reached(queue.waiting_of_tenant(ask.tenant.as_ref()), policy.max_queue_per_tenant) {
+        if policy.max_queue_per_tenant.is_some()
+            && reached(queue.waiting_of_tenant(ask.tenant.as_ref()), policy.max_queue_per_tenant)
+        {
             return Err(Refusal::TenantFull);
         }
+        let due_at = lane.gate.opens_at(now).map_or(ask.expires_at, |opens_at| opens_at.min(ask.expires_at));
         let (waiter, ahead) = lane.queue.enqueue(ask, waker, now);
         lane.note_queue(now);
         self.waiting += 1;
-        self.expect_timeout(id, now);
+        self.next_timeout = self.next_timeout.min(due_at);
         self.list(id);
         Ok(Ticket { id: waiter, ahead })
+    }
+
+    /// The slot of a waiter that was granted one. Asks for no time: a grant stands until somebody takes it back.
+    pub(crate) fn pick_up(&mut self, id: LaneId, waiter: WaiterId) -> Option<Grant> {
+        let (class, granted_at, waited) = self.lane_mut(id).queue.pick_up(waiter)?;
+        self.unlist_if_empty(id);
+        Some(Grant { class, granted_at, waited })
     }
 
     /// A waiter looks for its slot, and leaves `waker` behind if there is none yet.
@@ -205,18 +226,24 @@ impl Pool {
         id: LaneId,
         waiter: WaiterId,
         waker: &Waker,
+        deadline: Time,
         now: Time,
         effects: &mut Effects,
     ) -> Progress {
         let now = self.advance(now, effects);
-        let mut found = self.lane_mut(id).queue.collect(waiter, waker);
+        let mut found = self.lane_mut(id).queue.collect(waiter, waker, &mut effects.spent);
         if found == Found::BackInLine {
             self.dispatch(id, now, effects);
-            found = self.lane_mut(id).queue.collect(waiter, waker);
+            found = self.lane_mut(id).queue.collect(waiter, waker, &mut effects.spent);
         }
         match found {
             Found::Granted { waited, granted_at, class } => {
                 self.unlist_if_empty(id);
+                if deadline <= now {
+                    self.give_back(id, class);
+                    self.dispatch(id, now, effects);
+                    return Progress::PastDeadline;
+                }
                 Progress::Granted(Grant { class, granted_at, waited })
             }
             Found::Waiting | Found::BackInLine => Progress::Waiting,
@@ -224,26 +251,36 @@ impl Pool {
         }
     }
 
+    /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if it holds a slot, which takes
+    /// a [`cancel`](Self::cancel) to pass on. Asks for no time: what was due meanwhile is due for the next step.
+    pub(crate) fn abandon(&mut self, id: LaneId, waiter: WaiterId, effects: &mut Effects) -> Option<bool> {
+        if self.lane_mut(id).queue.is_granted(waiter) {
+            return None;
+        }
+        Some(self.leave(id, waiter, self.now, effects) == Left::Place)
+    }
+
     /// A waiter goes away. Returns false if it was gone already.
     pub(crate) fn cancel(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> bool {
         let now = self.advance(now, effects);
+        let left = self.leave(id, waiter, now, effects);
+        if let Left::Slot(class) = left {
+            self.give_back(id, class);
+            self.dispatch(id, now, effects);
+        }
+        left != Left::Nothing
+    }
+
+    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> Left {
         let lane = self.lane_mut(id);
-        let left = lane.queue.cancel(waiter);
+        let left = lane.queue.cancel(waiter, &mut effects.spent);
+        if left != Left::Nothing {
+            lane.totals.abandoned += 1;
+        }
         lane.note_queue(now);
         self.unlist_if_empty(id);
-        match left {
-            Left::Nothing => return false,
-            Left::Place => {
-                self.waiting -= 1;
-                self.lane_mut(id).totals.abandoned += 1;
-            }
-            Left::Slot(class) => {
-                self.lane_mut(id).totals.abandoned += 1;
-                self.give_back(id, class);
-                self.dispatch(id, now, effects);
-            }
-        }
-        true
+        self.waiting -= u32::from(left == Left::Place);
+        left
     }
 
     /// A call ended. What it says about the upstream is taken in before its slot is free for the next one.
@@ -286,19 +323,18 @@ impl Pool {
     pub(crate) fn dispatch_all(&mut self, now: Time, effects: &mut Effects) {
         let now = self.advance(now, effects);
         for index in self.listed.clone() {
+            effects.touch(LaneId(index));
             self.dispatch(LaneId(index), now, effects);
         }
     }
 
     /// Refuses everybody who waits or comes; calls in flight go on.
-    pub(crate) fn close(&mut self, effects: &mut Effects) {
-        self.is_closed = true;
+    pub(crate) fn close(&mut self, now: Time, effects: &mut Effects) {
+        let now = self.advance(now, effects);
+        self.closed_at.get_or_insert(now);
         for index in self.listed.clone() {
             let id = LaneId(index);
-            while let Some(removed) = self.lane_mut(id).queue.evict() {
-                self.drop_waiter(id, removed, Reason::Closed, effects);
-            }
-            let now = self.now;
+            self.evict_all(id, effects);
             self.lane_mut(id).note_queue(now);
             effects.touch(id);
             self.unlist_if_empty(id);
@@ -306,7 +342,16 @@ impl Pool {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed
+        self.closed_at.is_some()
+    }
+
+    /// Why a waiter that found itself gone was removed.
+    pub(crate) fn reason_gone(&self, expires_at: Time, expiry: Expiry) -> Reason {
+        match expiry {
+            _ if self.closed_at.is_some_and(|closed_at| closed_at < expires_at) => Reason::Closed,
+            Expiry::Deadline => Reason::Deadline,
+            Expiry::QueueTimeout => Reason::QueueTimeout,
+        }
     }
 
     /// Calls in flight.
@@ -336,6 +381,7 @@ impl Pool {
     }
 
     /// Slots in use, and waiters by class.
+    #[inline]
     pub(crate) fn figures(&self, id: LaneId) -> (u32, [u32; 3]) {
         let lane = self.lane(id);
         (lane.capacity.in_use(), lane.queue.waiting_by_class())
@@ -347,6 +393,7 @@ impl Pool {
 
     /// Moves the pool's time on and does what became due meanwhile, so that no step ever sees a waiter whose time is over
     /// or a pause that has ended. Time never runs backwards, whatever the callers' clocks raced.
+    #[inline]
     fn advance(&mut self, now: Time, effects: &mut Effects) -> Time {
         self.now = self.now.max(now);
         if self.now >= self.next_timeout {
@@ -366,14 +413,11 @@ impl Pool {
                 self.give_back(id, class);
             }
             while let Some(removed) = self.lane_mut(id).queue.expire(now) {
-                let reason = match removed.expiry {
-                    Expiry::Deadline => Reason::Deadline,
-                    Expiry::QueueTimeout => Reason::QueueTimeout,
-                };
-                if reason == Reason::QueueTimeout {
-                    self.lane_mut(id).window.record_timeout(now);
-                }
-                self.drop_waiter(id, removed, reason, effects);
+                self.drop_waiter(id, removed, effects);
+            }
+            if self.is_closed() {
+                // One that slept through its grant is back in line, where nobody may wait any more.
+                self.evict_all(id, effects);
             }
             effects.touch(id);
             self.lane_mut(id).note_queue(now);
@@ -385,9 +429,20 @@ impl Pool {
         }
     }
 
-    fn drop_waiter(&mut self, id: LaneId, removed: Removed, reason: Reason, effects: &mut Effects) {
+    fn evict_all(&mut self, id: LaneId, effects: &mut Effects) {
+        while let Some(removed) = self.lane_mut(id).queue.evict() {
+            self.drop_waiter(id, removed, effects);
+        }
+    }
+
+    fn drop_waiter(&mut self, id: LaneId, removed: Removed, effects: &mut Effects) {
+        let reason = self.reason_gone(removed.expires_at, removed.expiry);
         self.waiting -= 1;
         self.note_refused(id, reason);
+        if reason == Reason::QueueTimeout {
+            let now = self.now;
+            self.lane_mut(id).window.record_timeout(now);
+        }
         effects.wakes.extend(removed.waker);
         effects.dropped.push(Dropped { lane: id, class: removed.class, reason });
     }
@@ -397,6 +452,7 @@ impl Pool {
         self.next_timeout = self.next_timeout.min(timeout);
     }
 
+    #[inline]
     fn give_back(&mut self, id: LaneId, class: Priority) {
         self.lane_mut(id).capacity.give_back(class);
         self.capacity.give_back(class);
@@ -435,6 +491,7 @@ impl Pool {
         best
     }
 
+    #[inline]
     fn next_of(&mut self, id: LaneId, now: Time) -> Option<Next> {
         let pool_open = self.capacity.open_to();
         let lane = self.lane_mut(id);
@@ -442,6 +499,7 @@ impl Pool {
         lane.queue.next(open, now)
     }
 
+    #[inline]
     fn grant(&mut self, id: LaneId, next: Next, now: Time, effects: &mut Effects) {
         let lane = self.lane_mut(id);
         let (waker, waited) = lane.queue.grant(next, now);
@@ -451,7 +509,9 @@ impl Pool {
         self.capacity.take(next.class);
         self.waiting -= 1;
         self.next_timeout = self.next_timeout.min(now + LEASE);
-        effects.wakes.extend(waker);
+        if let Some(waker) = waker {
+            effects.wakes.push(waker);
+        }
     }
 
     fn list(&mut self, id: LaneId) {
@@ -463,11 +523,15 @@ impl Pool {
         }
     }
 
+    #[inline]
     fn unlist_if_empty(&mut self, id: LaneId) {
-        let lane = self.lane_mut(id);
-        if !lane.queue.is_empty() {
-            return;
+        if self.lane(id).queue.is_empty() {
+            self.unlist(id);
         }
+    }
+
+    fn unlist(&mut self, id: LaneId) {
+        let lane = self.lane_mut(id);
         let Some(at) = lane.listed_at.take() else { return };
         self.listed.swap_remove(at);
         if let Some(&moved) = self.listed.get(at) {
@@ -478,19 +542,30 @@ impl Pool {
         }
     }
 
+    #[inline]
     fn lane(&self, id: LaneId) -> &Lane {
-        self.lanes[id.0].as_ref().expect("a lane lives as long as its name")
+        self.lanes[id.index()].as_ref().expect("a lane lives as long as its name")
     }
 
+    #[inline]
     fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
-        self.lanes[id.0].as_mut().expect("a lane lives as long as its name")
+        self.lanes[id.index()].as_mut().expect("a lane lives as long as its name")
     }
 }
 
 impl Effects {
+    /// One wake and one spent waker at most, and nothing else.
+    #[inline]
+    pub(crate) fn are_few(&self) -> bool {
+        self.wakes.len() <= 1 && self.spent.len() <= 1 && self.touched.is_empty() && self.dropped.is_empty()
+    }
+
     fn touch(&mut self, id: LaneId) {
         if !self.touched.contains(&id) {
             self.touched.push(id);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ const CHUNK: usize = 64;
 struct Chunk<T> {
     /// One bit per entry in use.
     used: u64,
-    entries: Box<[T]>,
+    entries: Box<[T; CHUNK]>,
 }
 
 #[derive(Debug)]
@@ -29,6 +29,7 @@ impl<T: Default> Slab<T> {
         Self { chunks: Vec::new(), roomy: Vec::new(), spare: None, len: 0 }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -80,6 +81,7 @@ impl<T: Default> Slab<T> {
         value
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         let (at, slot) = place(index);
         let chunk = self.chunks.get_mut(at)?.as_mut()?;
@@ -87,14 +89,17 @@ impl<T: Default> Slab<T> {
     }
 
     #[cfg(test)]
-    fn chunks_held(&self) -> usize {
+    pub(crate) fn chunks_held(&self) -> usize {
         self.chunks.iter().flatten().count()
     }
 }
 
 impl<T: Default> Chunk<T> {
     fn empty() -> Self {
-        Self { used: 0, entries: std::iter::repeat_with(T::default).take(CHUNK).collect() }
+        // Not `Box::new` of an array: that would pass through the stack of whoever polls, many kilobytes of it.
+        let entries: Box<[T]> = std::iter::repeat_with(T::default).take(CHUNK).collect();
+        let Ok(entries) = entries.try_into() else { unreachable!("as many as were taken") };
+        Self { used: 0, entries }
     }
 }
 
@@ -109,6 +114,7 @@ fn id(index: usize) -> u32 {
 impl<T: Default> Index<u32> for Slab<T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, index: u32) -> &T {
         let (at, slot) = place(index);
         match &self.chunks[at] {
@@ -119,6 +125,7 @@ impl<T: Default> Index<u32> for Slab<T> {
 }
 
 impl<T: Default> IndexMut<u32> for Slab<T> {
+    #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
         let (at, slot) = place(index);
         match &mut self.chunks[at] {

@@ -12,6 +12,7 @@ impl Time {
     /// Later than anything that will happen: 584 years after the epoch.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
+    #[inline]
     pub(crate) fn from_epoch(elapsed: Duration) -> Self {
         Self(nanos(elapsed))
     }
@@ -21,6 +22,7 @@ impl Time {
     }
 
     /// Zero when `earlier` is in fact later.
+    #[inline]
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -34,6 +36,7 @@ impl Add<Duration> for Time {
     }
 }
 
+#[inline]
 fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(duration.subsec_nanos()))
 }

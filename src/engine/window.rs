@@ -34,6 +34,7 @@ impl Slice {
 }
 
 impl Window {
+    #[inline]
     pub(crate) fn record_wait(&mut self, wait: Duration, now: Time) {
         self.at(now).waits[bucket(wait)] += 1;
     }
@@ -67,15 +68,21 @@ impl Window {
             .map(upper_edge)
     }
 
+    #[inline]
     fn at(&mut self, now: Time) -> &mut Slice {
         if now >= self.ends_at {
-            self.roll(now);
-            if self.slices.is_empty() {
-                self.slices = vec![Slice::EMPTY; SLICES];
-                self.ends_at = now + SLICE;
-            }
+            self.turn(now);
         }
         &mut self.slices[self.current]
+    }
+
+    #[cold]
+    fn turn(&mut self, now: Time) {
+        self.roll(now);
+        if self.slices.is_empty() {
+            self.slices = vec![Slice::EMPTY; SLICES];
+            self.ends_at = now + SLICE;
+        }
     }
 
     fn roll(&mut self, now: Time) {
@@ -102,10 +109,12 @@ fn rank(quantile: f64, total: u64) -> u64 {
 }
 
 /// Eight buckets per octave by the bits of the millisecond count itself: no logarithm on the hot path.
+#[inline]
 fn bucket(wait: Duration) -> usize {
-    if wait < Duration::from_millis(1) {
-        return 0;
-    }
+    if wait < Duration::from_millis(1) { 0 } else { bucket_above(wait) }
+}
+
+fn bucket_above(wait: Duration) -> usize {
     let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
     let eighths = micros.saturating_mul(PER_OCTAVE as u64) / 1000;
     let octave = (eighths.ilog2() - PER_OCTAVE.ilog2()) as usize;

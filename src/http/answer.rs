@@ -19,13 +19,14 @@ use crate::limiter::{Permit, clock};
 pub(crate) struct Held {
     permit: Permit,
     guard: Guard,
+    classify: Arc<dyn Classify>,
 }
 
 impl Held {
-    /// `None` when the limiter is off: nothing to hold, nothing to watch.
-    pub(crate) fn new(permit: Permit) -> Option<Self> {
+    /// `None` when the limiter is off: nothing to hold, nothing to watch, nothing to judge.
+    pub(crate) fn new(permit: Permit, classify: Arc<dyn Classify>) -> Option<Self> {
         let guard = Guard::new(permit.guards());
-        permit.is_held().then_some(Self { permit, guard })
+        permit.is_held().then_some(Self { permit, guard, classify })
     }
 
     /// The upstream has nothing right now. Ready when that has gone on for too long.
@@ -44,12 +45,11 @@ pub(crate) fn answer<B: Body>(
     response: Response<B>,
     is_head: bool,
     held: &mut Option<Held>,
-    classify: &Arc<dyn Classify>,
 ) -> Answer<B> {
-    let (mut head, body) = response.into_parts();
-    let Some(Held { permit, .. }) = held.as_mut() else {
-        return Answer::Whole(Response::from_parts(head, ResponseBody::free(Replay::Untouched(body))));
+    let Some(Held { permit, classify, .. }) = held.as_mut() else {
+        return Answer::Whole(response.map(|body| ResponseBody::free(Replay::Untouched(body))));
     };
+    let (mut head, body) = response.into_parts();
     if let Some(admitted) = permit.admitted() {
         head.extensions.insert(admitted);
     }
@@ -61,13 +61,17 @@ pub(crate) fn answer<B: Body>(
     }
     let verdict = classify.response(&head, &[], clock::wall());
     if is_refusal || has_no_body(&head, &body, is_head) {
-        permit.note_first_byte();
+        // How fast it refuses says nothing about how fast it answers.
+        if !is_refusal {
+            permit.note_first_byte();
+        }
         settle(held, verdict);
         return Answer::Whole(Response::from_parts(head, ResponseBody::free(Replay::Untouched(body))));
     }
     let body = match held.take() {
-        Some(Held { permit, guard }) => {
-            ResponseBody::holding(body, Hold::new(permit, guard, classify.clone(), verdict))
+        Some(Held { permit, mut guard, classify }) => {
+            guard.rest();
+            ResponseBody::holding(body, Hold::new(permit, guard, classify, verdict))
         }
         None => ResponseBody::free(Replay::Untouched(body)),
     };
@@ -81,11 +85,16 @@ fn has_no_body<B: Body>(head: &response::Parts, body: &B, is_head: bool) -> bool
         || body.size_hint().exact() == Some(0)
 }
 
-pub(crate) fn failed(held: &mut Option<Held>, classify: &dyn Classify, error: BoxError) -> BoxError {
-    if held.is_some() {
-        settle(held, classify.error(&*error));
-    }
+pub(crate) fn failed(held: &mut Option<Held>, error: BoxError) -> BoxError {
+    judge(held, |classify| classify.error(&*error));
     error
+}
+
+fn judge(held: &mut Option<Held>, verdict: impl FnOnce(&dyn Classify) -> Verdict) {
+    if let Some(Held { classify, .. }) = held {
+        let verdict = verdict(&**classify);
+        settle(held, verdict);
+    }
 }
 
 pub(crate) fn settle(held: &mut Option<Held>, verdict: impl Into<Verdict>) {
@@ -99,8 +108,7 @@ pub(crate) fn peeked<B: Body>(
     head: response::Parts,
     peek: Peek<B>,
     held: &mut Option<Held>,
-    classify: &dyn Classify,
 ) -> Response<ResponseBody<B>> {
-    settle(held, classify.response(&head, peek.prefix(), clock::wall()));
+    judge(held, |classify| classify.response(&head, peek.prefix(), clock::wall()));
     Response::from_parts(head, ResponseBody::free(peek.into_body()))
 }

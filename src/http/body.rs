@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 
@@ -46,13 +47,21 @@ pub(super) struct Hold {
     classify: Arc<dyn Classify>,
     /// If the body ends well.
     verdict: Verdict,
-    /// The stream has sent its last event.
+    /// The stream has sent its last event, or all the bytes it had announced: a reader that leaves now has everything.
     is_complete: bool,
 }
 
 impl Hold {
     pub(super) fn new(permit: Permit, guard: Guard, classify: Arc<dyn Classify>, verdict: Verdict) -> Self {
         Self { permit, guard, classify, verdict, is_complete: false }
+    }
+
+    fn look_at(&mut self, data: &impl Buf, is_last: bool) {
+        // An event and the blank line that ends it may come apart.
+        if !terminal::is_blank(data) {
+            self.is_complete = terminal::is_ending(data);
+        }
+        self.is_complete |= is_last;
     }
 
     fn end(mut self, verdict: Verdict) {
@@ -97,7 +106,7 @@ where
                 hold.permit.note_first_byte();
                 hold.guard.heard();
                 if let Some(data) = frame.data_ref() {
-                    hold.is_complete = terminal::is_ending(data);
+                    hold.look_at(data, inner.size_hint().exact() == Some(0));
                 }
                 if frame.is_trailers() || inner.is_end_stream() {
                     end(this.hold, |hold| hold.verdict);

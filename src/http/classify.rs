@@ -1,7 +1,6 @@
 //! What an answer, or the lack of one, says about the upstream.
 
 use std::error::Error;
-use std::iter;
 use std::time::SystemTime;
 
 use http::StatusCode;
@@ -242,10 +241,9 @@ impl Classify for ProviderClassify {
     }
 
     fn error(&self, error: &(dyn Error + 'static)) -> Verdict {
-        let mut chain = iter::successors(Some(error), |&error| error.source());
         let outcome = if Rejected::find(error).is_some() {
             Outcome::Refused
-        } else if chain.any(|error| error.is::<Stalled>()) {
+        } else if Stalled::find(error).is_some() {
             Outcome::Stalled
         } else {
             Outcome::Transport

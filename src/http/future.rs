@@ -17,6 +17,7 @@ use super::classify::Classify;
 use super::error_body::Peek;
 use crate::BoxError;
 use crate::engine::outcome::Outcome;
+use crate::error::Stalled;
 use crate::limiter::Acquire;
 
 /// The future of an [`InflightLimit`](crate::InflightLimit) call.
@@ -41,7 +42,8 @@ where
     request: Option<Request<Q>>,
     is_head: bool,
     held: Option<Held>,
-    classify: Arc<dyn Classify>,
+    /// Until there is a slot.
+    classify: Option<Arc<dyn Classify>>,
 }
 
 #[pin_project(project = StageNow)]
@@ -58,16 +60,24 @@ where
     S: Service<Request<Q>>,
     B: Body,
 {
+    #[inline]
     pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, classify: Arc<dyn Classify>) -> Self {
-        Self::at(Stage::Waiting(acquire), inner, request, classify)
+        Self::at(Stage::Waiting(acquire), inner, request, Some(classify))
     }
 
     /// The limiter is off.
-    pub(super) fn passing(inner: S, request: Request<Q>, classify: Arc<dyn Classify>) -> Self {
-        Self::at(Stage::Readying, inner, request, classify)
+    #[inline]
+    pub(super) fn passing(inner: S, request: Request<Q>) -> Self {
+        Self::at(Stage::Readying, inner, request, None)
     }
 
-    fn at(stage: Stage<S::Future, B>, inner: S, request: Request<Q>, classify: Arc<dyn Classify>) -> Self {
+    #[inline]
+    fn at(
+        stage: Stage<S::Future, B>,
+        inner: S,
+        request: Request<Q>,
+        classify: Option<Arc<dyn Classify>>,
+    ) -> Self {
         let is_head = request.method() == Method::HEAD;
         Self { stage, inner, request: Some(request), is_head, held: None, classify }
     }
@@ -87,13 +97,20 @@ where
         loop {
             match this.stage.as_mut().project() {
                 StageNow::Waiting(acquire) => {
-                    *this.held = Held::new(ready!(acquire.poll(cx))?);
+                    let permit = ready!(acquire.poll(cx))?;
+                    *this.held = this.classify.take().and_then(|classify| Held::new(permit, classify));
                     this.stage.set(Stage::Readying);
                 }
                 StageNow::Readying => {
-                    if let Err(error) = ready!(this.inner.poll_ready(cx)) {
+                    let Poll::Ready(readied) = this.inner.poll_ready(cx) else {
+                        let stalled = ready!(poll_silence(this.held, cx));
                         this.stage.set(Stage::Done);
-                        return Poll::Ready(Err(failed(this.held, &**this.classify, error.into())));
+                        settle(this.held, Outcome::Stalled);
+                        return Poll::Ready(Err(stalled.into()));
+                    };
+                    if let Err(error) = readied {
+                        this.stage.set(Stage::Done);
+                        return Poll::Ready(Err(failed(this.held, error.into())));
                     }
                     let request = this.request.take().expect("a request is sent once");
                     let call = this.inner.call(request);
@@ -101,35 +118,40 @@ where
                 }
                 StageNow::Called(call) => match call.poll(cx) {
                     Poll::Pending => {
-                        let Some(held) = this.held else { return Poll::Pending };
-                        let stalled = ready!(held.poll_silence(cx));
+                        let stalled = ready!(poll_silence(this.held, cx));
                         this.stage.set(Stage::Done);
                         settle(this.held, Outcome::Stalled);
                         return Poll::Ready(Err(stalled.into()));
                     }
                     Poll::Ready(Err(error)) => {
                         this.stage.set(Stage::Done);
-                        return Poll::Ready(Err(failed(this.held, &**this.classify, error.into())));
+                        return Poll::Ready(Err(failed(this.held, error.into())));
                     }
-                    Poll::Ready(Ok(response)) => match answer(response, *this.is_head, this.held, this.classify) {
-                        Answer::Whole(response) => {
-                            this.stage.set(Stage::Done);
-                            return Poll::Ready(Ok(response));
+                    Poll::Ready(Ok(response)) => {
+                        // Whatever the call still held is gone before its slot may be.
+                        this.stage.set(Stage::Done);
+                        match answer(response, *this.is_head, this.held) {
+                            Answer::Whole(response) => return Poll::Ready(Ok(response)),
+                            Answer::Peek(head, peek) => this.stage.set(Stage::Peeking(Some((head, peek)))),
                         }
-                        Answer::Peek(head, peek) => this.stage.set(Stage::Peeking(Some((head, peek)))),
-                    },
+                    }
                 },
                 StageNow::Peeking(peeking) => {
                     let (_, peek) = peeking.as_mut().expect("looked at once");
                     ready!(peek.poll_peek(cx));
                     let (head, peek) = peeking.take().expect("looked at just now");
                     this.stage.set(Stage::Done);
-                    return Poll::Ready(Ok(peeked(head, peek, this.held, &**this.classify)));
+                    return Poll::Ready(Ok(peeked(head, peek, this.held)));
                 }
                 StageNow::Done => panic!("polled after it was ready"),
             }
         }
     }
+}
+
+/// Ready with the error of a call that has waited too long for the upstream.
+fn poll_silence(held: &mut Option<Held>, cx: &mut Context<'_>) -> Poll<Stalled> {
+    held.as_mut().map_or(Poll::Pending, |held| held.poll_silence(cx))
 }
 
 impl<S, Q, B> fmt::Debug for ResponseFuture<S, Q, B>

@@ -79,13 +79,12 @@ where
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let inner = self.inner.clone();
-        let classify = self.options.classify.clone();
         if !self.limiter.is_enabled() {
-            return ResponseFuture::passing(inner, request, classify);
+            return ResponseFuture::passing(inner, request);
         }
         let body = request.body().peek();
         let acquire = self.options.acquire(&self.limiter, RequestHead::of(&request), body.as_ref());
         drop(body);
-        ResponseFuture::waiting(inner, request, acquire, classify)
+        ResponseFuture::waiting(inner, request, acquire, self.options.classify.clone())
     }
 }

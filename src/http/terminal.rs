@@ -22,6 +22,12 @@ pub(super) fn is_ending(data: &impl Buf) -> bool {
     }
 }
 
+/// Whether a piece of a body is nothing but white space.
+pub(super) fn is_blank(data: &impl Buf) -> bool {
+    let piece = data.chunk();
+    piece.len() == data.remaining() && piece.trim_ascii_start().is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,6 +44,12 @@ mod tests {
         for ending in endings {
             assert!(is_ending(&ending), "{}", String::from_utf8_lossy(ending));
         }
+    }
+
+    #[test]
+    fn the_blank_line_after_an_event_is_blank() {
+        assert!([&b""[..], b"\n", b"\r\n\r\n"].iter().all(is_blank));
+        assert!(![&b"\n: ping"[..], b"}"].iter().any(is_blank));
     }
 
     #[test]

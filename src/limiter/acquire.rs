@@ -18,6 +18,7 @@ use super::scope::Scope;
 use crate::engine::pool::{Blocked, Effects, Grant, Progress, Refusal, Ticket};
 use crate::engine::queue::{Ask, Expiry};
 use crate::engine::time::Time;
+use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
 
 /// Waits for a slot of a lane. Made by [`Limiter::acquire`](crate::Limiter::acquire).
@@ -55,8 +56,11 @@ enum Stage {
 struct Queued {
     lane: Arc<LaneInner>,
     ticket: Ticket,
+    // The bounds, laid out flat: every waiter keeps them.
+    expiry: Expiry,
+    expires_at: Time,
     enqueued_at: Time,
-    bounds: Bounds,
+    deadline: Time,
     life: Option<Arc<Life>>,
 }
 
@@ -130,15 +134,16 @@ impl Future for Wait {
 }
 
 impl Wait {
-    fn arrive(&mut self, lane: Arc<LaneInner>, call: Call, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
+    fn arrive(&mut self, lane: Arc<LaneInner>, mut call: Call, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let now = clock::now();
-        match lane.pool.step_polled(&lane, |state, effects| join(&lane, &call, waker, now, state, effects)) {
+        match lane.pool.step_polled(&lane, |state, effects| join(&lane, &mut call, waker, now, state, effects)) {
             Arrival::Granted(grant) => Poll::Ready(Ok(Permit::new(lane, grant, None, call.life.as_deref()))),
             Arrival::Refused(refused) => Poll::Ready(Err(refused.on_arrival(&lane))),
             Arrival::Queued(ticket, bounds) => {
-                let Call { class, life, .. } = call;
+                let Call { class, deadline, life, .. } = call;
                 lane.report_queued(class.unwrap_or_default(), ticket.ahead);
-                let queued = Queued { lane, ticket, enqueued_at: now, bounds, life };
+                let Bounds { expires_at, expiry } = bounds;
+                let queued = Queued { lane, ticket, expiry, expires_at, enqueued_at: now, deadline, life };
                 // In place before the listener runs: if it panics, the place in line is given up like any other.
                 self.stage = Stage::Queued(queued);
                 self.tell_queued();
@@ -156,12 +161,19 @@ impl Wait {
     fn look(&mut self, queued: Queued, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let Queued { lane, ticket, .. } = &queued;
         let position = Some(ticket.ahead + 1);
-        let now = clock::now();
         let progress = lane.pool.step_polled(lane, |state, effects| {
-            match state.engine.collect(lane.id, ticket.id, waker, now, effects) {
+            // Nearly always: a waiter is woken for its slot, and there is nothing to ask the clock.
+            if queued.deadline == Time::NEVER {
+                if let Some(grant) = state.engine.pick_up(lane.id, ticket.id) {
+                    return Ok(Some(grant));
+                }
+            }
+            let now = clock::now();
+            match state.engine.collect(lane.id, ticket.id, waker, queued.deadline, now, effects) {
                 Progress::Granted(grant) => Ok(Some(grant)),
                 Progress::Waiting => Ok(None),
-                Progress::Gone => Err(queued.refusal(now, state)),
+                Progress::PastDeadline => Err((refuse(lane, RejectKind::Deadline, Bound::None, None, state), now, true)),
+                Progress::Gone => Err((queued.refusal(state), now, false)),
             }
         });
         match progress {
@@ -170,8 +182,11 @@ impl Wait {
                 self.stage = Stage::Queued(queued);
                 Poll::Pending
             }
-            Err(refused) => {
-                let waited = now.min(queued.bounds.expires_at).since(queued.enqueued_at);
+            Err((refused, now, is_new)) => {
+                if is_new {
+                    lane.report_refused(refused.kind.reason());
+                }
+                let waited = now.min(queued.expires_at).since(queued.enqueued_at);
                 Poll::Ready(Err(refused.after(lane, waited, position)))
             }
         }
@@ -181,9 +196,10 @@ impl Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         if let Stage::Queued(Queued { lane, ticket, .. }) = &self.stage {
-            let now = clock::now();
-            let was_there =
-                lane.pool.step(lane, |state, effects| state.engine.cancel(lane.id, ticket.id, now, effects));
+            let was_there = lane.pool.step(lane, |state, effects| {
+                let abandoned = state.engine.abandon(lane.id, ticket.id, effects);
+                abandoned.unwrap_or_else(|| state.engine.cancel(lane.id, ticket.id, clock::now(), effects))
+            });
             if was_there {
                 lane.report_abandoned();
             }
@@ -194,7 +210,7 @@ impl Drop for Wait {
 /// A slot, or a place in line, or a refusal.
 fn join(
     lane: &LaneInner,
-    call: &Call,
+    call: &mut Call,
     waker: &Waker,
     now: Time,
     state: &mut pool::State,
@@ -215,7 +231,7 @@ fn join(
     let bounds = Bounds::of(call, state.engine.lane_policy(lane.id).queue_timeout, now);
     let ask = Ask {
         class: call.class.unwrap_or_default(),
-        tenant: call.tenant.clone(),
+        tenant: call.tenant.take(),
         arrived_at: if call.arrived_at == Time::ZERO { now } else { call.arrived_at.min(now) },
         expires_at: bounds.expires_at,
         expiry: bounds.expiry,
@@ -291,11 +307,13 @@ impl Bounds {
 
 impl Queued {
     /// Why the engine has removed this waiter. It has counted the refusal already.
-    fn refusal(&self, now: Time, state: &pool::State) -> Refused {
-        let is_over = self.bounds.expires_at <= now;
-        let kind = if is_over { self.bounds.kind() } else { RejectKind::Closed };
+    fn refusal(&self, state: &pool::State) -> Refused {
+        let kind = match state.engine.reason_gone(self.expires_at, self.expiry) {
+            Reason::Closed => RejectKind::Closed,
+            _ => Bounds { expires_at: self.expires_at, expiry: self.expiry }.kind(),
+        };
         let bound = match kind {
-            RejectKind::QueueTimeout => Bound::Time(self.bounds.expires_at.since(self.enqueued_at)),
+            RejectKind::QueueTimeout => Bound::Time(self.expires_at.since(self.enqueued_at)),
             _ => Bound::None,
         };
         Refused::new(&self.lane, kind, bound, None, state)

@@ -21,6 +21,7 @@ fn epoch() -> Instant {
 }
 
 #[cfg(not(inflight_loom))]
+#[inline]
 pub(crate) fn now() -> Time {
     #[expect(clippy::disallowed_methods, reason = "this is the one clock")]
     at(Instant::now())
@@ -32,6 +33,7 @@ pub(crate) fn now() -> Time {
     Time::from_epoch(HEAD_START)
 }
 
+#[inline]
 pub(crate) fn at(instant: Instant) -> Time {
     Time::from_epoch(instant.saturating_duration_since(epoch()))
 }

@@ -85,6 +85,7 @@ impl LaneInner {
     pub(super) fn set_rules(&self, rules: LaneRules) {
         self.guards.set(rules.guards);
         self.meters.set_limit(rules.admission.limit);
+        self.meters.publish_limit();
         self.pool.step(self, |state, _| state.engine.set_lane_policy(self.id, rules.admission));
     }
 

@@ -6,6 +6,8 @@ mod call;
 pub(crate) mod clock;
 pub(crate) mod key;
 mod lane;
+#[cfg(all(test, inflight_loom))]
+mod loom_models;
 mod permit;
 mod pool;
 mod registry;
@@ -195,18 +197,22 @@ impl Limiter {
     /// Dropping it stops the waiting; the limiter stays closed.
     pub async fn drain(&self, timeout: Duration) -> Result<(), StillInFlight> {
         self.close();
-        let drained = async {
-            loop {
-                let notified = self.core.shared.drained.notified();
-                tokio::pin!(notified);
-                notified.as_mut().enable();
-                if self.in_flight() == 0 {
-                    return;
-                }
-                notified.await;
-            }
-        };
+        let drained = self.drained();
         tokio::time::timeout(timeout, drained).await.map_err(|_| StillInFlight { calls: self.in_flight() })
+    }
+
+    /// Nothing is in flight. Only a closed limiter tells when.
+    async fn drained(&self) {
+        loop {
+            let notified = self.core.shared.drained.notified();
+            tokio::pin!(notified);
+            // Heard from here on, so that a release between the look and the wait is not missed.
+            notified.as_mut().enable();
+            if self.in_flight() == 0 {
+                return;
+            }
+            notified.await;
+        }
     }
 
     fn in_flight(&self) -> usize {
@@ -224,10 +230,14 @@ impl Limiter {
 
     #[cold]
     fn make(&self, key: LaneRef<'_>) -> Arc<LaneInner> {
-        // Lock order: policy, registry, pool. The policy's lock is held so that a reload cannot miss the new lane.
-        let policy = self.core.policy.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut registry = self.core.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        registry.make(&key, &policy, &self.core.shared)
+        let lane = {
+            // Lock order: policy, registry, pool. The policy's lock is held so that a reload cannot miss the new lane.
+            let policy = self.core.policy.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut registry = self.core.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            registry.make(&key, &policy, &self.core.shared)
+        };
+        lane.meters.publish_limit();
+        lane
     }
 
     fn policy(&self) -> Arc<Policy> {

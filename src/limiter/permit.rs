@@ -29,7 +29,8 @@ struct Held {
     grant: Grant,
     position: Option<u32>,
     attempt: u32,
-    first_byte_at: Option<Time>,
+    /// `ZERO`: not yet.
+    first_byte_at: Time,
 }
 
 impl Permit {
@@ -39,7 +40,7 @@ impl Permit {
 
     pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Life>) -> Self {
         let attempt = life.map_or(1, Life::count_attempt);
-        let permit = Self { held: Some(Held { lane, grant, position, attempt, first_byte_at: None }) };
+        let permit = Self { held: Some(Held { lane, grant, position, attempt, first_byte_at: Time::ZERO }) };
         permit.report(life);
         permit
     }
@@ -73,9 +74,12 @@ impl Permit {
     }
 
     /// Notes the first byte of the answer, once.
+    #[inline]
     pub(crate) fn note_first_byte(&mut self) {
         if let Some(held) = &mut self.held {
-            held.first_byte_at.get_or_insert_with(clock::now);
+            if held.first_byte_at == Time::ZERO {
+                held.first_byte_at = clock::now();
+            }
         }
     }
 
@@ -97,7 +101,7 @@ impl Permit {
         let Some(Held { lane, grant, first_byte_at, .. }) = self.held.take() else { return };
         let now = clock::now();
         lane.pool.step(&lane, |state, effects| state.engine.settle(lane.id, grant, verdict, now, effects));
-        let first_byte = first_byte_at.map(|at| at.since(grant.granted_at));
+        let first_byte = (first_byte_at != Time::ZERO).then(|| first_byte_at.since(grant.granted_at));
         lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);
     }
 }

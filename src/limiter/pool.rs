@@ -13,16 +13,24 @@ use crate::engine::policy::PoolPolicy;
 use crate::engine::pool::{Effects, LaneId};
 use crate::engine::time::Time;
 use crate::engine::{policy, pool as engine};
+use crate::meters::Shifted;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The lanes of one endpoint and kind.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    state: Mutex<State>,
+    locked: Mutex<Locked>,
     pub(super) shared: Arc<Shared>,
     /// Tells the timer task that something is due earlier than it thinks.
     pub(super) nudge: Arc<Notify>,
     pub(super) me: Weak<Self>,
+}
+
+#[derive(Debug)]
+struct Locked {
+    state: State,
+    /// Of the step under way: empty between steps. It lies here so that a step that does little does not build one.
+    effects: Effects,
 }
 
 #[derive(Debug)]
@@ -46,10 +54,10 @@ impl Pool {
     pub(super) fn new(policy: PoolPolicy, shared: Arc<Shared>) -> Arc<Self> {
         let mut engine = engine::Pool::new(policy);
         if shared.is_closed() {
-            engine.close(&mut Effects::default());
+            engine.close(clock::now(), &mut Effects::default());
         }
         let state = State { engine, counted: 0, lanes: Vec::new(), timer: timer::State::default() };
-        Arc::new_cyclic(|me| Self { state: Mutex::new(state), shared, nudge: Arc::default(), me: me.clone() })
+        Arc::new_cyclic(|me| Self { locked: Mutex::new(Locked { state, effects: Effects::default() }), shared, nudge: Arc::default(), me: me.clone() })
     }
 
     pub(super) fn add_lane(
@@ -57,7 +65,7 @@ impl Pool {
         make: impl FnOnce(LaneId) -> LaneInner,
         policy: policy::LanePolicy,
     ) -> Arc<LaneInner> {
-        let mut state = lock(&self.state);
+        let state = &mut lock(&self.locked).state;
         let id = state.engine.add_lane(policy);
         let lane = Arc::new(make(id));
         if state.lanes.len() <= id.index() {
@@ -69,41 +77,41 @@ impl Pool {
 
     /// Steps the engine for one lane.
     pub(super) fn step<R>(&self, lane: &LaneInner, step: impl FnOnce(&mut State, &mut Effects) -> R) -> R {
-        let mut effects = Effects::default();
-        let mut state = lock(&self.state);
-        let result = step(&mut state, &mut effects);
+        let mut locked = lock(&self.locked);
+        let Locked { state, effects } = &mut *locked;
+        let result = step(state, effects);
         let timer = state.plan();
-        self.finish(state, Some(lane), timer, effects);
+        self.finish(locked, Some(lane), timer);
         result
     }
 
     /// Steps the engine for a waiter that is being polled.
     pub(super) fn step_polled<R>(&self, lane: &LaneInner, step: impl FnOnce(&mut State, &mut Effects) -> R) -> R {
-        let mut effects = Effects::default();
-        let mut state = lock(&self.state);
-        let result = step(&mut state, &mut effects);
+        let mut locked = lock(&self.locked);
+        let Locked { state, effects } = &mut *locked;
+        let result = step(state, effects);
         let timer = state.plan_for_waiter();
-        self.finish(state, Some(lane), timer, effects);
+        self.finish(locked, Some(lane), timer);
         result
     }
 
     /// Steps the engine for no lane in particular.
     pub(super) fn step_all<R>(&self, step: impl FnOnce(&mut State, &mut Effects) -> R) -> R {
-        let mut effects = Effects::default();
-        let mut state = lock(&self.state);
-        let result = step(&mut state, &mut effects);
+        let mut locked = lock(&self.locked);
+        let Locked { state, effects } = &mut *locked;
+        let result = step(state, effects);
         let timer = state.plan();
-        self.finish(state, None, timer, effects);
+        self.finish(locked, None, timer);
         result
     }
 
     /// Looks without changing anything that others would have to be told of.
     pub(super) fn read<R>(&self, look: impl FnOnce(&mut engine::Pool) -> R) -> R {
-        look(&mut lock(&self.state).engine)
+        look(&mut lock(&self.locked).state.engine)
     }
 
     pub(super) fn remove_lane(&self, id: LaneId, now: Time) -> bool {
-        lock(&self.state).engine.remove_lane(id, now)
+        lock(&self.locked).state.engine.remove_lane(id, now)
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -120,24 +128,44 @@ impl Pool {
     }
 
     pub(super) fn close(&self) {
-        self.step_all(|state, effects| state.engine.close(effects));
+        let now = clock::now();
+        self.step_all(|state, effects| state.engine.close(now, effects));
     }
 
     /// Unlocks, then wakes and reports: nothing that could call back into the limiter runs under the lock. Wakes come
     /// first, so that a recorder that panics cannot lose one.
-    fn finish(
-        &self,
-        mut guard: MutexGuard<'_, State>,
-        lane: Option<&LaneInner>,
-        timer: timer::Order,
-        effects: Effects,
-    ) {
-        let state = &mut *guard;
+    #[inline]
+    fn finish(&self, mut guard: MutexGuard<'_, Locked>, lane: Option<&LaneInner>, timer: timer::Order) {
+        let Locked { state, effects } = &mut *guard;
         state.count_waiters(&self.shared);
-        if let Some(lane) = lane {
-            state.tell(lane);
+        let told = lane.map(|lane| (lane, state.tell(lane)));
+        if !effects.are_few() || state.engine.is_closed() {
+            return self.finish_many(guard, told, timer);
         }
-        let changed: SmallVec<[Arc<LaneInner>; 2]> =
+        let (wake, spent) = (effects.wakes.pop(), effects.spent.pop());
+        drop(guard);
+
+        if let Some(waker) = wake {
+            waker.wake();
+        }
+        drop(spent);
+        timer.carry_out(self);
+        if let Some((lane, shifted)) = told {
+            lane.meters.publish(shifted);
+        }
+    }
+
+    /// The same for a step that did more than to wake one waiter.
+    #[cold]
+    fn finish_many(
+        &self,
+        mut guard: MutexGuard<'_, Locked>,
+        told: Option<(&LaneInner, Shifted)>,
+        timer: timer::Order,
+    ) {
+        let Locked { state, effects } = &mut *guard;
+        let effects = std::mem::take(effects);
+        let others: SmallVec<[(Arc<LaneInner>, Shifted); 2]> =
             effects.touched.iter().filter_map(|id| state.tell_known(*id)).collect();
         let is_drained = state.engine.is_closed() && state.engine.in_use() == 0;
         drop(guard);
@@ -149,14 +177,14 @@ impl Pool {
         if is_drained {
             self.shared.drained.notify_waiters();
         }
-        if let Some(lane) = lane {
-            lane.meters.publish();
+        if let Some((lane, shifted)) = told {
+            lane.meters.publish(shifted);
         }
-        for lane in &changed {
-            lane.meters.publish();
+        for (lane, shifted) in &others {
+            lane.meters.publish(*shifted);
         }
         for dropped in &effects.dropped {
-            if let Some(lane) = changed.iter().find(|lane| lane.id == dropped.lane) {
+            if let Some((lane, _)) = others.iter().find(|(lane, _)| lane.id == dropped.lane) {
                 lane.report_refused(dropped.reason);
             }
         }
@@ -180,6 +208,8 @@ impl State {
 
     /// Takes a place in the total over all pools, or none if all are taken.
     pub(super) fn reserve_place(&mut self, shared: &Shared) -> bool {
+        // Those who expired in this very step have left their places.
+        self.count_waiters(shared);
         let is_free = shared.reserve();
         self.counted += usize::from(is_free);
         is_free
@@ -193,16 +223,20 @@ impl State {
         }
     }
 
-    fn tell_known(&mut self, id: LaneId) -> Option<Arc<LaneInner>> {
+    fn tell_known(&mut self, id: LaneId) -> Option<(Arc<LaneInner>, Shifted)> {
         let lane = self.lanes[id.index()].lane.upgrade()?;
-        self.tell(&lane);
-        Some(lane)
+        let shifted = self.tell(&lane);
+        Some((lane, shifted))
     }
 
     /// Brings the lane's gauges up to date; they are published after the unlock.
-    fn tell(&mut self, lane: &LaneInner) {
+    #[inline]
+    fn tell(&mut self, lane: &LaneInner) -> Shifted {
         let figures = self.engine.figures(lane.id);
-        let told = std::mem::replace(&mut self.lanes[lane.id.index()].told, figures);
-        lane.meters.shift(told, figures);
+        let told = &mut self.lanes[lane.id.index()].told;
+        if *told == figures {
+            return Shifted::default();
+        }
+        lane.meters.shift(std::mem::replace(told, figures), figures)
     }
 }

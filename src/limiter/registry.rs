@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::clock;
 use super::key::{LaneKey, LaneRef};
@@ -24,14 +24,14 @@ pub(super) struct Registry {
     /// By endpoint and kind: the lane key without a model.
     pools: Map<LaneKey, Arc<Pool>>,
     prefix: &'static str,
-    /// Metric series cannot be taken back, so a name keeps its label for good, and only so many names get one.
-    labels: HashSet<String, foldhash::fast::RandomState>,
+    /// By label. Metric series cannot be taken back, so a name keeps its label for good, and only so many names get one.
+    meters: Map<String, Arc<Meters>>,
     folded: Option<Arc<Meters>>,
 }
 
 impl Registry {
     pub(super) fn new(prefix: &'static str) -> Self {
-        Self { lanes: Map::default(), pools: Map::default(), prefix, labels: HashSet::default(), folded: None }
+        Self { lanes: Map::default(), pools: Map::default(), prefix, meters: Map::default(), folded: None }
     }
 
     pub(super) fn find(&self, key: &LaneRef<'_>) -> Option<Arc<LaneInner>> {
@@ -78,10 +78,17 @@ impl Registry {
 
     fn meters(&mut self, key: &LaneKey, max_labels: usize) -> Arc<Meters> {
         let label = key.to_string();
-        if self.labels.contains(&label) || self.labels.len() < max_labels {
-            let meters = Arc::new(Meters::new(self.prefix, label.clone()));
-            self.labels.insert(label);
-            return meters;
+        match self.meters.get(&label) {
+            // It was evicted, and is back.
+            Some(meters) if Arc::strong_count(meters) == 1 => return meters.clone(),
+            // Another lane is shown alike, and one gauge cannot tell of two.
+            Some(_) => {}
+            None if self.meters.len() < max_labels => {
+                let meters = Arc::new(Meters::new(self.prefix, label.clone()));
+                self.meters.insert(label, meters.clone());
+                return meters;
+            }
+            None => {}
         }
         let prefix = self.prefix;
         self.folded.get_or_insert_with(|| Arc::new(Meters::new(prefix, FOLDED.to_owned()))).clone()

@@ -3,9 +3,12 @@
 //! The first waiter starts it, and it ends when nobody waits. If its runtime goes away, it asks every waiter to look
 //! again on its way out, and the first that does starts another.
 
+#![cfg_attr(inflight_loom, allow(dead_code, reason = "no timer in a model"))]
+
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+#[cfg(not(inflight_loom))]
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -51,10 +54,11 @@ impl State {
     }
 
     /// For a step of a waiter that is being polled: it also sees to it that there is a timer. Others do not start one:
-    /// they may be running in a destructor, without a runtime or in one that is going down.
+    /// they may be running in a destructor or in a runtime that is going down. Where there is no runtime, there is no
+    /// timer until a waiter is polled in one.
     pub(super) fn plan_for_waiter(&mut self, due_at: Option<Time>) -> Order {
         match due_at {
-            Some(due_at) if !self.is_running => {
+            Some(due_at) if !self.is_running && has_runtime() => {
                 *self = Self { is_running: true, armed_at: due_at };
                 Order::Start
             }
@@ -78,12 +82,21 @@ impl Order {
 }
 
 #[cfg(not(inflight_loom))]
+fn has_runtime() -> bool {
+    Handle::try_current().is_ok()
+}
+
+#[cfg(inflight_loom)]
+fn has_runtime() -> bool {
+    true
+}
+
+#[cfg(not(inflight_loom))]
 fn start(pool: &Pool) {
-    let running = Running { pool: pool.me.clone(), is_done: false };
+    let running = Running { pool: pool.me.clone(), is_arming: false, is_done: false };
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(drive(running, pool.nudge.clone()));
     }
-    // Without a runtime, dropping `running` notes that nobody is there to watch the time.
 }
 
 #[cfg(inflight_loom)]
@@ -91,8 +104,11 @@ fn start(_: &Pool) {}
 
 async fn drive(mut running: Running, nudge: Arc<Notify>) {
     while let Some(due_at) = running.run() {
+        running.is_arming = true;
+        let timeout = tokio::time::timeout_at(clock::instant(due_at), nudge.notified());
+        running.is_arming = false;
         // A nudge and a timeout mean the same: look again.
-        let _ = tokio::time::timeout_at(clock::instant(due_at), nudge.notified()).await;
+        let _ = timeout.await;
     }
     running.is_done = true;
 }
@@ -100,6 +116,8 @@ async fn drive(mut running: Running, nudge: Arc<Notify>) {
 /// Held by the timer task; its end, however it comes, is noted in the pool.
 struct Running {
     pool: Weak<Pool>,
+    /// Asking the runtime for a timer, which panics where the runtime has none.
+    is_arming: bool,
     is_done: bool,
 }
 
@@ -127,7 +145,10 @@ impl Drop for Running {
         if let Some(pool) = self.pool.upgrade() {
             pool.step_all(|state, effects| {
                 state.timer.stop();
-                state.engine.wake_all(effects);
+                // Where there can be no timer, whoever is asked to look again would only start another that cannot be.
+                if !self.is_arming {
+                    state.engine.wake_all(effects);
+                }
             });
         }
     }

@@ -11,9 +11,21 @@ use crate::engine::time::Time;
 
 impl Queue {
     /// Makes every step that is due.
+    #[inline]
     pub(super) fn age(&mut self, now: Time) {
+        if now >= self.next_aging {
+            self.age_all(now);
+        }
+    }
+
+    fn age_all(&mut self, now: Time) {
+        self.next_aging = Time::NEVER;
         let Some(step) = self.aging_step else { return };
-        while let Some(&(at, stamp, index)) = self.steps.first().filter(|(at, ..)| *at <= now) {
+        while let Some(&(at, stamp, index)) = self.steps.first() {
+            if at > now {
+                self.next_aging = at;
+                break;
+            }
             self.steps.remove(&(at, stamp, index));
             self.raise(index, self.waiters[index].effective.saturating_sub(1));
             if let Some(next) = self.next_step(index) {
@@ -24,6 +36,7 @@ impl Queue {
             while let Some(index) = self.unaged[usize::from(made) - 1] {
                 let waiter = &self.waiters[index];
                 if waiter.enqueued_at + after > now {
+                    self.next_aging = self.next_aging.min(waiter.enqueued_at + after);
                     break;
                 }
                 self.unaged[usize::from(made) - 1] = waiter.in_order.next();
@@ -59,7 +72,7 @@ impl Queue {
         }
         waiter.effective = effective;
         let (tenant, class) = (waiter.tenant, waiter.class);
-        if self.first(tenant, class) == Some(index) {
+        if self.first(&self.tenants[tenant].lines[class.index()]) == Some(index) {
             self.place_line(tenant, class);
         }
     }

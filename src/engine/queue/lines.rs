@@ -1,30 +1,37 @@
 //! Lines of one tenant and class, and the rings in which they take turns.
 
-use super::{Next, Queue, State};
+use super::{Line, Next, Queue, State, Waiter};
 use crate::engine::capacity::ClassSet;
 use crate::engine::priority::Priority;
 
 impl Queue {
     /// Whose turn it is within one effective class.
+    #[inline]
     pub(super) fn next_in(&self, effective: Priority, open: ClassSet) -> Option<Next> {
-        let may_go = |own: &Priority| *own >= effective && open.contains(*own);
-        let owns = || Priority::ALL.into_iter().filter(may_go);
-        let tenant = owns()
-            .filter_map(|own| {
-                let tenant = self.rings[effective.index()][own.index()].head()?;
-                Some((self.tenants[tenant].lines[own.index()].turn, tenant))
-            })
-            .min()
-            .map(|(_, tenant)| tenant)?;
-        let lines = &self.tenants[tenant].lines;
-        owns()
-            .filter(|own| lines[own.index()].ring == Some(effective as u8))
-            .filter_map(|own| self.first(tenant, own))
-            .min_by_key(|&index| (self.waiters[index].arrived_at, self.waiters[index].stamp))
-            .map(|index| {
-                let waiter = &self.waiters[index];
-                Next { index, class: waiter.class, rank: (effective as u8, waiter.arrived_at) }
-            })
+        // Those of a lower own class are in none of these rings.
+        let owns = &Priority::ALL[effective.index()..];
+        let mut earliest_turn: Option<(u64, u32)> = None;
+        for own in owns.iter().filter(|own| open.contains(**own)) {
+            let Some(tenant) = self.rings[effective.index()][own.index()].head() else { continue };
+            let turn = self.tenants[tenant].lines[own.index()].turn;
+            if earliest_turn.is_none_or(|(earliest, _)| turn < earliest) {
+                earliest_turn = Some((turn, tenant));
+            }
+        }
+        let (_, tenant) = earliest_turn?;
+        let mut first: Option<(u32, &Waiter)> = None;
+        for own in owns.iter().filter(|own| open.contains(**own)) {
+            let line = &self.tenants[tenant].lines[own.index()];
+            if line.ring != Some(effective as u8) {
+                continue;
+            }
+            let Some(index) = self.first(line) else { continue };
+            let waiter = &self.waiters[index];
+            if first.is_none_or(|(_, first)| waiter.place() < first.place()) {
+                first = Some((index, waiter));
+            }
+        }
+        first.map(|(index, waiter)| Next { index, class: waiter.class, rank: (effective as u8, waiter.arrived_at) })
     }
 
     /// Puts a waiter that arrived just now at the end of its line.
@@ -32,8 +39,12 @@ impl Queue {
         let waiter = &mut self.waiters[index];
         waiter.state = State::InLine;
         let (tenant, class) = (waiter.tenant, waiter.class);
-        self.tenants[tenant].lines[class.index()].fresh.push_back(&mut self.waiters, index, |w| &mut w.in_line);
-        self.place_line(tenant, class);
+        let line = &mut self.tenants[tenant].lines[class.index()];
+        let is_first = line.fresh.head().is_none();
+        line.fresh.push_back(&mut self.waiters, index, |w| &mut w.in_line);
+        if is_first {
+            self.place_line(tenant, class);
+        }
     }
 
     /// Puts a waiter at the place in its line that its arrival gives it.
@@ -61,8 +72,8 @@ impl Queue {
     pub(super) fn end_turn(&mut self, index: u32) {
         let (tenant, effective) = (self.waiters[index].tenant, self.waiters[index].effective);
         for own in Priority::ALL {
-            let ring = self.rings[usize::from(effective)][own.index()];
-            if self.tenants[tenant].lines[own.index()].ring == Some(effective) && !ring.is_only(tenant) {
+            if self.tenants[tenant].lines[own.index()].ring == Some(effective) {
+                // Also where it is alone in its ring: turns are compared over the rings of all own classes.
                 self.leave_ring(tenant, own);
                 self.join_ring(tenant, own, effective);
             }
@@ -71,10 +82,14 @@ impl Queue {
 
     /// Moves a line to the ring of its first waiter's effective class, if it does not stand there already.
     pub(super) fn place_line(&mut self, tenant: u32, own: Priority) {
-        let due = self.first(tenant, own).map(|index| self.waiters[index].effective);
-        if self.tenants[tenant].lines[own.index()].ring == due {
-            return;
+        let line = &self.tenants[tenant].lines[own.index()];
+        let due = self.first(line).map(|index| self.waiters[index].effective);
+        if line.ring != due {
+            self.move_line(tenant, own, due);
         }
+    }
+
+    fn move_line(&mut self, tenant: u32, own: Priority, due: Option<u8>) {
         self.leave_ring(tenant, own);
         if let Some(effective) = due {
             self.join_ring(tenant, own, effective);
@@ -82,13 +97,17 @@ impl Queue {
     }
 
     /// The first of a line: the earliest arrival of its two parts.
-    pub(super) fn first(&self, tenant: u32, own: Priority) -> Option<u32> {
-        let line = &self.tenants[tenant].lines[own.index()];
+    #[inline]
+    pub(super) fn first(&self, line: &Line) -> Option<u32> {
+        if line.returning.is_empty() { line.fresh.head() } else { self.first_of_both(line) }
+    }
+
+    fn first_of_both(&self, line: &Line) -> Option<u32> {
         let fresh = line.fresh.head();
         match line.returning.first() {
             None => fresh,
             Some(&(arrived_at, stamp, index)) => match fresh.map(|fresh| (fresh, &self.waiters[fresh])) {
-                Some((fresh, waiter)) if (waiter.arrived_at, waiter.stamp) < (arrived_at, stamp) => Some(fresh),
+                Some((fresh, waiter)) if waiter.place() < (arrived_at, stamp) => Some(fresh),
                 _ => Some(index),
             },
         }

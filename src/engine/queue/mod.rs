@@ -55,6 +55,7 @@ pub(crate) enum Expiry {
 #[derive(Debug)]
 pub(crate) struct Removed {
     pub(crate) class: Priority,
+    pub(crate) expires_at: Time,
     pub(crate) expiry: Expiry,
     pub(crate) waker: Option<Waker>,
 }
@@ -123,9 +124,16 @@ struct Waiter {
     is_early: bool,
 }
 
+impl Waiter {
+    /// Where it stands in its line.
+    fn place(&self) -> (Time, u32) {
+        (self.arrived_at, self.stamp)
+    }
+}
+
 impl From<Waiter> for Removed {
     fn from(waiter: Waiter) -> Self {
-        Self { class: waiter.class, expiry: waiter.expiry, waker: waiter.waker }
+        Self { class: waiter.class, expires_at: waiter.expires_at, expiry: waiter.expiry, waker: waiter.waker }
     }
 }
 
@@ -166,6 +174,8 @@ pub(crate) struct Queue {
     order: List,
     /// The first waiter in `order` that has not made its first, its second step of aging.
     unaged: [Option<u32>; 2],
+    /// Nobody ages before this moment.
+    next_aging: Time,
     aging_step: Option<Duration>,
     /// Next steps of aging of those who arrived before they were enqueued: (when, stamp, index).
     steps: BTreeSet<(Time, u32, u32)>,
@@ -191,6 +201,7 @@ impl Queue {
             next_stamp: 0,
             order: List::default(),
             unaged: [None; 2],
+            next_aging: Time::NEVER,
             aging_step,
             steps: BTreeSet::new(),
             early: BTreeSet::new(),
@@ -202,14 +213,17 @@ impl Queue {
     }
 
     /// Nobody waits and nobody holds an uncollected slot.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiters.len() == 0
     }
 
+    #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting.iter().sum()
     }
 
+    #[inline]
     pub(crate) fn waiting_by_class(&self) -> [u32; 3] {
         self.waiting
     }
@@ -237,12 +251,14 @@ impl Queue {
 
     pub(crate) fn set_aging_step(&mut self, step: Option<Duration>) {
         self.aging_step = step;
-        let ids: Vec<(u32, u32)> = self.steps.iter().map(|&(_, stamp, index)| (stamp, index)).collect();
+        self.next_aging = Time::ZERO;
         self.steps.clear();
-        for (stamp, index) in ids {
-            if let Some(at) = self.next_step(index) {
-                self.steps.insert((at, stamp, index));
+        let mut at = self.order.head();
+        while let Some(index) = at {
+            if let Some(due_at) = self.next_step(index) {
+                self.steps.insert((due_at, self.waiters[index].stamp, index));
             }
+            at = self.waiters[index].in_order.next();
         }
     }
 
@@ -280,9 +296,13 @@ impl Queue {
         for cursor in &mut self.unaged {
             cursor.get_or_insert(index);
         }
+        if let Some(step) = self.aging_step {
+            self.next_aging = self.next_aging.min(now + step);
+        }
         if is_returning {
             if let Some(at) = self.next_step(index) {
                 self.steps.insert((at, stamp, index));
+                self.next_aging = self.next_aging.min(at);
             }
             self.put_sorted(index);
         } else {
@@ -294,6 +314,7 @@ impl Queue {
     }
 
     /// The waiter that goes next among those whose own class is in `open`.
+    #[inline]
     pub(crate) fn next(&mut self, open: ClassSet, now: Time) -> Option<Next> {
         if self.waiting() == 0 || open.is_empty() {
             return None;
@@ -315,37 +336,43 @@ impl Queue {
         (waiter.waker.take(), now.since(waiter.enqueued_at))
     }
 
-    /// The waiter looks whether it was granted. Keeps `waker` if it has to wait on.
-    pub(crate) fn collect(&mut self, id: WaiterId, waker: &Waker) -> Found {
-        let Some(waiter) = self.waiters.get_mut(id.index).filter(|waiter| waiter.stamp == id.stamp) else {
-            return Found::Gone;
-        };
+    /// Takes the slot that a waiter was granted: its class, since when, and the wait for it.
+    pub(crate) fn pick_up(&mut self, id: WaiterId) -> Option<(Priority, Time, Duration)> {
+        let waiter = self.find(id).filter(|waiter| waiter.state == State::Granted)?;
+        let granted = (waiter.class, waiter.granted_at, waiter.granted_at.since(waiter.enqueued_at));
+        self.remove(id.index);
+        Some(granted)
+    }
+
+    /// The waiter looks whether it was granted. Keeps `waker` if it has to wait on, and gives up the one it replaces.
+    pub(crate) fn collect(&mut self, id: WaiterId, waker: &Waker, spent: &mut impl Extend<Waker>) -> Found {
+        if let Some((class, granted_at, waited)) = self.pick_up(id) {
+            return Found::Granted { class, waited, granted_at };
+        }
+        let Some(waiter) = self.find(id) else { return Found::Gone };
         match waiter.state {
-            State::Granted => {
-                let found = Found::Granted {
-                    class: waiter.class,
-                    waited: waiter.granted_at.since(waiter.enqueued_at),
-                    granted_at: waiter.granted_at,
-                };
-                self.remove(id.index);
-                found
-            }
+            State::Granted => unreachable!("picked up just now"),
             State::InLine | State::Returning => {
                 if !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                    waiter.waker = Some(waker.clone());
+                    spent.extend(waiter.waker.replace(waker.clone()));
                 }
                 Found::Waiting
             }
             State::Parked => {
-                waiter.waker = Some(waker.clone());
+                spent.extend(waiter.waker.replace(waker.clone()));
                 self.put_sorted(id.index);
                 Found::BackInLine
             }
         }
     }
 
-    pub(crate) fn cancel(&mut self, id: WaiterId) -> Left {
-        match self.waiters.get_mut(id.index).filter(|waiter| waiter.stamp == id.stamp) {
+    /// Whether the waiter holds a slot that it has not collected yet.
+    pub(crate) fn is_granted(&mut self, id: WaiterId) -> bool {
+        self.find(id).is_some_and(|waiter| waiter.state == State::Granted)
+    }
+
+    pub(crate) fn cancel(&mut self, id: WaiterId, spent: &mut impl Extend<Waker>) -> Left {
+        match self.find(id) {
             None => Left::Nothing,
             Some(waiter) => match waiter.state {
                 State::Granted => {
@@ -354,7 +381,7 @@ impl Queue {
                     Left::Slot(class)
                 }
                 State::InLine | State::Returning | State::Parked => {
-                    self.remove(id.index);
+                    spent.extend(self.remove(id.index).waker);
                     Left::Place
                 }
             },
@@ -420,6 +447,11 @@ impl Queue {
         at.into_iter().chain(early).min_by_key(|&index| self.waiters[index].expires_at)
     }
 
+    #[inline]
+    fn find(&mut self, id: WaiterId) -> Option<&mut Waiter> {
+        self.waiters.get_mut(id.index).filter(|waiter| waiter.stamp == id.stamp)
+    }
+
     fn tenant(&mut self, name: Option<Arc<str>>) -> u32 {
         let Some(name) = name else { return ANONYMOUS };
         if let Some(&tenant) = self.by_name.get(&name) {
@@ -431,6 +463,7 @@ impl Queue {
     }
 
     /// Takes the entry into the books of its class and tenant.
+    #[inline]
     fn count_in(&mut self, index: u32) {
         let waiter = &self.waiters[index];
         self.waiting[waiter.class.index()] += 1;
@@ -438,6 +471,7 @@ impl Queue {
         self.tenants[waiter.tenant].waiting += 1;
     }
 
+    #[inline]
     fn count_out(&mut self, index: u32) {
         let waiter = &self.waiters[index];
         self.waiting[waiter.class.index()] -= 1;
@@ -460,8 +494,10 @@ impl Queue {
             }
         }
         self.order.unlink(&mut self.waiters, index, |w| &mut w.in_order);
-        if let Some(at) = self.next_step(index) {
-            self.steps.remove(&(at, self.waiters[index].stamp, index));
+        if !self.steps.is_empty() {
+            if let Some(at) = self.next_step(index) {
+                self.steps.remove(&(at, self.waiters[index].stamp, index));
+            }
         }
         let waiter = self.waiters.remove(index);
         if waiter.is_early {
@@ -481,6 +517,10 @@ impl Queue {
         if *here == 0 && tenant != ANONYMOUS {
             if let Some(name) = self.tenants.remove(tenant).name {
                 self.by_name.remove(&name);
+                // A map does not shrink by itself, and one live entry would pin the room of the most there ever were.
+                if self.by_name.capacity() > 64 + 8 * self.by_name.len() {
+                    self.by_name.shrink_to(2 * self.by_name.len());
+                }
             }
         }
     }

@@ -1,0 +1,172 @@
+//! The engine by the cases that it alone decides, and by random operations against its invariants.
+
+mod cases;
+mod order;
+mod random;
+mod world;
+
+use std::task::Waker;
+use std::time::Duration;
+
+use super::*;
+use crate::engine::outcome::{Outcome, Pause};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn policy(limit: u32) -> LanePolicy {
+    LanePolicy {
+        limit,
+        reserve: 0,
+        queue_timeout: 300 * SECOND,
+        max_queue: 1_000_000,
+        max_queue_per_class: None,
+        max_queue_per_tenant: None,
+        aging_step: Some(60 * SECOND),
+        min_pause: SECOND,
+        max_pause: 600 * SECOND,
+    }
+}
+
+/// How an arrival went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    Sent(Grant),
+    Queued(WaiterId),
+    Blocked(Blocked),
+    Refused(Refusal),
+}
+
+impl Came {
+    fn id(self) -> WaiterId {
+        match self {
+            Self::Queued(id) => id,
+            other => panic!("not queued: {other:?}"),
+        }
+    }
+
+    fn grant(self) -> Grant {
+        match self {
+            Self::Sent(grant) => grant,
+            other => panic!("not sent: {other:?}"),
+        }
+    }
+
+    fn is_sent(self) -> bool {
+        matches!(self, Self::Sent(_))
+    }
+}
+
+/// A pool, the time, and what the last step asked for.
+struct Bench {
+    pool: Pool,
+    now: Time,
+    effects: Effects,
+}
+
+impl Bench {
+    fn new(cap: u32) -> Self {
+        let pool = Pool::new(PoolPolicy { limit: cap, reserve: 0 });
+        Self { pool, now: Time::from_epoch(100_000 * SECOND), effects: Effects::default() }
+    }
+
+    /// A pool without a cap, and one lane.
+    fn of(policy: LanePolicy) -> (Self, LaneId) {
+        let mut bench = Self::new(0);
+        let lane = bench.pool.add_lane(policy);
+        (bench, lane)
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+    }
+
+    fn step<R>(&mut self, step: impl FnOnce(&mut Pool, Time, &mut Effects) -> R) -> R {
+        self.effects = Effects::default();
+        step(&mut self.pool, self.now, &mut self.effects)
+    }
+
+    /// Comes now, and waits for as long as it takes.
+    fn come(&mut self, lane: LaneId, class: Priority) -> Came {
+        self.come_until(lane, class, Time::NEVER, Expiry::QueueTimeout)
+    }
+
+    fn come_until(&mut self, lane: LaneId, class: Priority, expires_at: Time, expiry: Expiry) -> Came {
+        let deadline = if expiry == Expiry::Deadline { expires_at } else { Time::NEVER };
+        self.step(|pool, now, effects| match pool.try_acquire(lane, class, deadline, now, effects) {
+            Ok(grant) => Came::Sent(grant),
+            Err(blocked @ (Blocked::Closed | Blocked::PastDeadline)) => {
+                pool.note_refused(lane, Reason::Closed);
+                Came::Blocked(blocked)
+            }
+            Err(_) => {
+                let ask = Ask { class, tenant: None, arrived_at: now, expires_at, expiry };
+                match pool.enqueue(lane, ask, Waker::noop().clone(), now) {
+                    Ok(ticket) => Came::Queued(ticket.id),
+                    Err(refusal) => {
+                        pool.note_refused(lane, Reason::QueueFull);
+                        Came::Refused(refusal)
+                    }
+                }
+            }
+        })
+    }
+
+    fn try_now(&mut self, lane: LaneId, class: Priority) -> Result<Grant, Blocked> {
+        self.step(|pool, now, effects| pool.try_acquire(lane, class, Time::NEVER, now, effects))
+    }
+
+    fn poll(&mut self, lane: LaneId, id: WaiterId) -> Progress {
+        self.step(|pool, now, effects| pool.collect(lane, id, Waker::noop(), Time::NEVER, now, effects))
+    }
+
+    fn collect(&mut self, lane: LaneId, id: WaiterId) -> Grant {
+        match self.poll(lane, id) {
+            Progress::Granted(grant) => grant,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    fn is_granted(&mut self, lane: LaneId, id: WaiterId) -> bool {
+        matches!(self.poll(lane, id), Progress::Granted(_))
+    }
+
+    fn cancel(&mut self, lane: LaneId, id: WaiterId) -> bool {
+        self.step(|pool, now, effects| pool.cancel(lane, id, now, effects))
+    }
+
+    fn settle(&mut self, lane: LaneId, grant: Grant, verdict: impl Into<Verdict>) {
+        self.step(|pool, now, effects| pool.settle(lane, grant, verdict.into(), now, effects));
+    }
+
+    fn succeed(&mut self, lane: LaneId, grant: Grant) {
+        self.settle(lane, grant, Outcome::Success);
+    }
+
+    fn pause(&mut self, lane: LaneId, grant: Grant, pause: Duration) {
+        self.settle(lane, grant, Verdict::new(Outcome::Overload).with_pause(Pause::For(pause)));
+    }
+
+    fn tick(&mut self) {
+        self.step(|pool, now, effects| pool.handle_timeout(now, effects));
+    }
+
+    fn set_limit(&mut self, lane: LaneId, limit: u32) {
+        let policy = LanePolicy { limit, ..*self.pool.lane_policy(lane) };
+        self.step(|pool, now, effects| {
+            pool.set_lane_policy(lane, policy);
+            pool.dispatch_all(now, effects);
+        });
+    }
+
+    fn in_use(&self, lane: LaneId) -> u32 {
+        self.pool.figures(lane).0
+    }
+
+    fn waiting(&self, lane: LaneId) -> u32 {
+        self.pool.figures(lane).1.iter().sum()
+    }
+
+    fn reasons(&self) -> Vec<Reason> {
+        self.effects.dropped.iter().map(|dropped| dropped.reason).collect()
+    }
+}

@@ -1,0 +1,25 @@
+//! Real clients against real hyper servers on loopback.
+
+mod ends;
+mod hyper;
+#[cfg(feature = "async-openai")]
+mod openai;
+#[cfg(feature = "async-openai")]
+mod openai_retry;
+#[cfg(feature = "async-openai")]
+mod openai_support;
+mod reply;
+#[cfg(feature = "reqwest-middleware")]
+mod reqwest_call;
+#[cfg(feature = "reqwest-middleware")]
+mod reqwest_response;
+#[cfg(feature = "reqwest-middleware")]
+mod reqwest_retry;
+#[cfg(feature = "reqwest-middleware")]
+mod reqwest_stream;
+#[cfg(feature = "reqwest-middleware")]
+mod reqwest_support;
+#[cfg(feature = "reqwest-middleware")]
+mod reqwest_upload;
+mod server;
+mod support;

@@ -1,0 +1,311 @@
+//! The facts of O1 on the `metrics` facade, one by one.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use metrics::with_local_recorder;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tower_inflight::{Admission, Call, Limiter, Priority};
+
+use crate::support::*;
+
+/// By name and labels: `llm_inflight{lane=…}`.
+type Series = BTreeMap<String, DebugValue>;
+
+fn paused<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(future)
+}
+
+fn recorded<F: Future>(test: impl FnOnce(Snapshotter) -> F) -> F::Output {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    with_local_recorder(&recorder, || paused(test(snapshotter)))
+}
+
+/// What was recorded since the last look; a look resets gauges too.
+fn series(snapshotter: &Snapshotter) -> Series {
+    let named = |key: &metrics::Key| {
+        let labels: Vec<_> = key
+            .labels()
+            .filter(|label| !(label.key() == "lane" && label.value() == LANE))
+            .map(|label| format!("{}={}", label.key(), label.value()))
+            .collect();
+        format!("{}{{{}}}", key.name(), labels.join(","))
+    };
+    let all = snapshotter.snapshot().into_vec();
+    assert!(all.iter().all(|(key, ..)| key.key().labels().any(|label| label.key() == "lane")));
+    all.into_iter().map(|(key, _, _, value)| (named(key.key()), value)).collect()
+}
+
+fn gauge(value: f64) -> DebugValue {
+    DebugValue::Gauge(value.into())
+}
+
+fn histogram(values: &[f64]) -> DebugValue {
+    DebugValue::Histogram(values.iter().map(|&value| value.into()).collect())
+}
+
+/// The counters that were raised since the last look, and by how much.
+fn raised(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
+    let count = |value| if let DebugValue::Counter(count) = value { Some(count) } else { None };
+    let counters = series(snapshotter).into_iter().filter_map(|(name, value)| Some((name, count(value)?)));
+    counters.filter(|(_, count)| *count > 0).collect()
+}
+
+#[test]
+fn one_call_tells_its_whole_story() {
+    recorded(|snapshotter| async move {
+        let limiter = limiter(2);
+        let client = client(&limiter, |_| async {
+            sleep(1.0).await;
+            Ok(ok(Script::new([wait(2), data("a"), wait(3), data("b")])))
+        });
+        fetch(&client).await.unwrap();
+        let series = series(&snapshotter);
+        let expected = [
+            ("llm_inflight{}", gauge(0.0)),
+            ("llm_queue_depth{priority=interactive}", gauge(0.0)),
+            ("llm_queue_depth{priority=default}", gauge(0.0)),
+            ("llm_queue_depth{priority=bulk}", gauge(0.0)),
+            ("llm_queue_wait_seconds{priority=default}", histogram(&[0.0])),
+            ("llm_queue_timeouts_total{}", DebugValue::Counter(0)),
+            ("llm_limit{}", gauge(2.0)),
+            ("llm_outcomes_total{outcome=success}", DebugValue::Counter(1)),
+        ];
+        for (name, value) in &expected {
+            assert_eq!(series.get(*name), Some(value), "{name}");
+        }
+        assert_eq!(series.len(), expected.len() + 2, "and two histograms: {series:?}");
+        let only_value = |name: &str| match &series[name] {
+            DebugValue::Histogram(values) if values.len() == 1 => values[0].into_inner(),
+            other => panic!("{name}: {other:?}"),
+        };
+        assert!((2.99..3.01).contains(&only_value("llm_first_byte_seconds{}")));
+        assert!((5.99..6.01).contains(&only_value("llm_hold_seconds{}")));
+    });
+}
+
+#[test]
+fn gauges_and_waits_are_told_by_class() {
+    recorded(|snapshotter| async move {
+        let limiter = limiter(1);
+        let client = answering(&limiter, |_| ok(endless()));
+        let held = send(&client).await.unwrap();
+        let mut queued = Vec::new();
+        for priority in [Priority::Interactive, Priority::Bulk, Priority::Bulk] {
+            queued.push(spawned(&client, with(chat(), Call::new(priority))).await);
+        }
+        let series = series(&snapshotter);
+        assert_eq!(series["llm_inflight{}"], gauge(1.0));
+        assert_eq!(series["llm_queue_depth{priority=interactive}"], gauge(1.0));
+        assert_eq!(series["llm_queue_depth{priority=bulk}"], gauge(2.0));
+        sleep(5.0).await;
+        drop(held);
+        drop(queued.remove(0).await);
+        settled().await;
+        let series = self::series(&snapshotter);
+        assert_eq!(series["llm_queue_wait_seconds{priority=interactive}"], histogram(&[5.0]));
+        queued.iter().for_each(tokio::task::JoinHandle::abort);
+        settled().await;
+        let series = self::series(&snapshotter);
+        assert_eq!(series["llm_inflight{}"], gauge(0.0));
+        assert_eq!(series["llm_queue_depth{priority=bulk}"], gauge(0.0));
+    });
+}
+
+#[test]
+fn a_refusal_is_no_first_byte() {
+    recorded(|snapshotter| async move {
+        let limiter = limiter(1);
+        for code in [404, 429, 503] {
+            fetch(&answering(&limiter, move |_| status(code, Script::new([data("no")])))).await.unwrap();
+        }
+        let series = series(&snapshotter);
+        assert_eq!(series["llm_first_byte_seconds{}"], histogram(&[]));
+        assert_eq!(series["llm_hold_seconds{}"], histogram(&[0.0; 3]));
+    });
+}
+
+#[test]
+fn the_prefix_can_be_chosen() {
+    recorded(|snapshotter| async move {
+        let limiter = slots(1).metrics_prefix("gateway").build().unwrap();
+        fetch(&answering(&limiter, |_| ok(Script::new([])))).await.unwrap();
+        assert!(series(&snapshotter).keys().all(|name| name.starts_with("gateway_")));
+    });
+}
+
+#[test]
+fn a_limiter_that_is_off_records_nothing() {
+    recorded(|snapshotter| async move {
+        fetch(&answering(&limiter(0), |_| ok(Script::new([])))).await.unwrap();
+        assert_eq!(series(&snapshotter), Series::new());
+    });
+}
+
+#[test]
+fn a_changed_limit_shows() {
+    recorded(|snapshotter| async move {
+        let limiter = limiter(1);
+        fetch(&answering(&limiter, |_| ok(Script::new([])))).await.unwrap();
+        let mut config = limiter.config();
+        config.max_inflight = 5;
+        limiter.reconfigure(config).unwrap();
+        assert_eq!(series(&snapshotter)["llm_limit{}"], gauge(5.0));
+    });
+}
+
+type Answer = fn() -> http::Response<Script>;
+
+/// Case 144: one call of each kind raises the one counter, and at every look the books are balanced.
+struct Ledger {
+    limiter: Limiter,
+    snapshotter: Snapshotter,
+}
+
+impl Ledger {
+    fn expect(&self, counters: &[&str]) {
+        let raised = raised(&self.snapshotter);
+        let expected: BTreeMap<_, _> = counters.iter().map(|&name| (name.to_owned(), 1)).collect();
+        assert_eq!(raised, expected);
+        assert_balanced(&lane(&self.limiter));
+    }
+}
+
+fn hurried() -> Query {
+    with(chat(), Call::new(Priority::Default).with_timeout(Duration::from_secs(1)))
+}
+
+// Case 144.
+#[test]
+fn every_call_that_was_never_sent_is_counted_once_and_with_its_reason() {
+    recorded(|snapshotter| async move {
+        let limiter = slots(1).queue_timeout(Duration::from_secs(5)).max_queue(1).build().unwrap();
+        let ledger = Ledger { limiter: limiter.clone(), snapshotter };
+        let client = answering(&limiter, |_| ok(endless()));
+        let held = send(&client).await.unwrap();
+        ledger.expect(&[]);
+
+        let waiting = spawned(&client, chat()).await;
+        ledger.expect(&[]);
+        assert!(send(&client).await.is_err());
+        ledger.expect(&["llm_refusals_total{reason=queue_full}"]);
+        assert!(waiting.await.unwrap().is_err());
+        ledger.expect(&["llm_queue_timeouts_total{}", "llm_refusals_total{reason=queue_timeout}"]);
+        assert!(send_query(&client, hurried()).await.is_err());
+        ledger.expect(&["llm_refusals_total{reason=deadline}"]);
+        let late = hurried();
+        sleep(2.0).await;
+        assert!(send_query(&client, late).await.is_err());
+        ledger.expect(&["llm_refusals_total{reason=deadline}"]);
+        let impatient = with(chat(), Call::new(Priority::Default).with_admission(Admission::Reject));
+        assert!(send_query(&client, impatient).await.is_err());
+        ledger.expect(&["llm_refusals_total{reason=busy}"]);
+
+        let given_up = spawned(&client, chat()).await;
+        given_up.abort();
+        settled().await;
+        ledger.expect(&["llm_outcomes_total{outcome=abandoned}"]);
+        drop(held);
+        ledger.expect(&["llm_outcomes_total{outcome=cancelled}"]);
+
+        send(&answering(&limiter, |_| busy("30"))).await.unwrap();
+        ledger.expect(&["llm_outcomes_total{outcome=overload}"]);
+        assert!(send(&client).await.is_err());
+        ledger.expect(&["llm_refusals_total{reason=paused}"]);
+        limiter.close();
+        assert!(send(&client).await.is_err());
+        ledger.expect(&["llm_refusals_total{reason=closed}"]);
+        assert_idle(&limiter);
+        assert_eq!(lane(&limiter).offered, 10);
+    });
+}
+
+// Case 144.
+#[test]
+fn every_call_that_was_sent_is_counted_once_and_with_its_outcome() {
+    recorded(|snapshotter| async move {
+        let limiter = slots(1).first_byte_timeout(Duration::from_secs(5)).build().unwrap();
+        let ledger = Ledger { limiter: limiter.clone(), snapshotter };
+        let answers: [(&str, Answer); 9] = [
+            ("success", || ok(Script::new([data("a")]))),
+            ("overload", || status(429, Script::new([]))),
+            ("quota", || status(402, Script::new([]))),
+            ("client_error", || status(404, Script::new([]))),
+            ("server_error", || status(500, Script::new([]))),
+            ("unavailable", || status(503, Script::new([]))),
+            ("transport", || ok(Script::new([data("a"), Step::Fail(reset(1))]))),
+            ("stalled", || ok(Script::new([Step::Silence]))),
+            ("success", || ok(Script::new([]).telling_end())),
+        ];
+        for (outcome, answer) in answers {
+            let _ = fetch(&answering(&limiter, move |_| answer())).await;
+            ledger.expect(&[&format!("llm_outcomes_total{{outcome={outcome}}}")]);
+        }
+
+        let failing = client(&limiter, |_| async { Err(reset(1).into()) });
+        assert!(send(&failing).await.is_err());
+        ledger.expect(&["llm_outcomes_total{outcome=transport}"]);
+
+        let inner = self::limiter(1);
+        inner.close();
+        let refusing = answering(&inner, |_| ok(endless()));
+        let nested = client(&limiter, move |query| {
+            let refusing = refusing.clone();
+            async move { Err(send_query(&refusing, query).await.err().unwrap()) }
+        });
+        assert!(send(&nested).await.is_err());
+        // The inner limiter's lane has the same name.
+        ledger.expect(&["llm_outcomes_total{outcome=refused}", "llm_refusals_total{reason=closed}"]);
+
+        let call = spawned(&client(&limiter, |_| std::future::pending()), chat()).await;
+        call.abort();
+        settled().await;
+        ledger.expect(&["llm_outcomes_total{outcome=cancelled}"]);
+        drop(send(&answering(&limiter, |_| ok(endless()))).await.unwrap());
+        ledger.expect(&["llm_outcomes_total{outcome=cancelled}"]);
+        assert_idle(&limiter);
+    });
+}
+
+// Case 61.
+#[test]
+fn lanes_that_are_shown_alike_do_not_fight_over_a_gauge() {
+    recorded(|snapshotter| async move {
+        let limiter = limiter(1);
+        let client = answering(&limiter, |_| ok(endless()));
+        let long = "h".repeat(500);
+        let open = |end: &str| send_query(&client, asking(&format!("{long}{end}")));
+        let first = open("a").await.unwrap();
+        let second = open("b").await.unwrap();
+        let in_flight = |series: Series| {
+            let all = series.into_iter().filter(|(name, _)| name.starts_with("llm_inflight"));
+            all.map(|(name, value)| (name.contains("lane=other"), value)).collect::<Vec<_>>()
+        };
+        assert_eq!(in_flight(series(&snapshotter)), [(false, gauge(1.0)), (true, gauge(1.0))]);
+        drop(second);
+        drop(first);
+        assert_eq!(in_flight(series(&snapshotter)), [(false, gauge(0.0)), (true, gauge(0.0))]);
+    });
+}
+
+// Case 64.
+#[test]
+fn labels_beyond_the_bound_fold_into_one() {
+    recorded(|snapshotter| async move {
+        let limiter = slots(1).max_lanes(4).build().unwrap();
+        let client = answering(&limiter, |_| ok(Script::new([])));
+        let open = answering(&limiter, |_| ok(endless()));
+        for n in 0..200 {
+            read(send_query(&client, asking(&format!("m{n}"))).await.unwrap()).await.unwrap();
+        }
+        let folded = send_query(&open, asking("late")).await.unwrap();
+        let all = series(&snapshotter);
+        let in_flight: Vec<_> = all.iter().filter(|(name, _)| name.starts_with("llm_inflight")).collect();
+        assert!(in_flight.len() <= 5, "{in_flight:?}");
+        assert_eq!(all["llm_inflight{lane=other}"], gauge(1.0));
+        drop(folded);
+        assert_eq!(series(&snapshotter)["llm_inflight{lane=other}"], gauge(0.0));
+    });
+}
