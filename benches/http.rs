@@ -23,7 +23,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::Deserialize;
-use support::{AtMost, Stopwatch, difference, ratio, runtime, time};
+use support::{AtMost, MANY, Passes, Stopwatch, difference, ratio, runtime, time};
 use tokio::runtime::Runtime;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt};
@@ -42,33 +42,38 @@ fn main() {
     ratio(
         "layer_vs_tower",
         AtMost(3.0),
-        || bench.calls(limited(), with_lane, 1_000),
-        || bench.calls(tower(), with_lane, 1_000),
+        MANY,
+        || bench.calls(limited(), with_lane, 500),
+        || bench.calls(tower(), with_lane, 500),
     );
     let body = small_body();
     ratio(
         "layer_vs_serde",
         AtMost(1.5),
-        || bench.calls(limited(), || with_body(&body), 1_000),
-        || time(1_000, || (0..1_000).for_each(|_| read_model(&body))),
+        MANY,
+        || bench.calls(limited(), || with_body(&body), 500),
+        || time(500, || (0..500).for_each(|_| read_model(&body))),
     );
     let body = large_body();
     ratio(
         "scan_5mb_vs_serde",
         AtMost(0.7),
-        || bench.calls(limited(), || with_body(&body), 3),
-        || time(3, || (0..3).for_each(|_| read_model(&body))),
+        Passes(51),
+        || bench.calls(limited(), || with_body(&body), 1),
+        || time(1, || read_model(&body)),
     );
     ratio(
         "off_vs_bare",
         AtMost(1.1),
-        || bench.calls(off.clone(), with_lane, 2_000),
-        || bench.calls(inner(one_frame), with_lane, 2_000),
+        MANY,
+        || bench.calls(off.clone(), with_lane, 500),
+        || bench.calls(inner(one_frame), with_lane, 500),
     );
     let limited = InflightLimitLayer::new(limiter(LIMIT)).layer(inner(Chunks::new));
     difference(
         "body_chunk_ns",
         AtMost(20.0),
+        MANY,
         || bench.chunks(limited.clone()),
         || bench.chunks(inner(Chunks::new)),
     );
@@ -89,8 +94,8 @@ type Answered<B> = Result<Response<B>, Infallible>;
 /// Answers at once.
 fn inner<B>(
     body: fn() -> B,
-) -> impl Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible, Future: Future<Output = Answered<B>>> + Clone
-{
+) -> impl Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible, Future: Future<Output = Answered<B>>>
++ Clone {
     tower::service_fn(move |request: Request<Full<Bytes>>| {
         drop(black_box(request));
         std::future::ready(Ok(Response::new(body())))

@@ -13,21 +13,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use support::{AtMost, Stopwatch, ratio, runtime, time};
+use support::{AtMost, MANY, Passes, Stopwatch, ratio, runtime, time};
 use throttle_net::{AdaptiveLimiter, Aimd, Queue};
 use tokio::sync::Semaphore;
 use tower_inflight::{Outcome, Priority};
 use waiters::{LIMIT, calls, class, lane, tenant};
 
 fn main() {
-    ratio("acquire_vs_tokio", AtMost(1.6), acquire_ours, acquire_tokio);
-    ratio("handoff_64_vs_tokio", AtMost(1.0), || handoff(64, 200, &Ours), || handoff(64, 200, &Tokio));
-    ratio("handoff_100k_vs_tokio", AtMost(1.0), || handoff(100_000, 2, &Ours), || handoff(100_000, 2, &Tokio));
-    ratio("cancel_100k_vs_tokio", AtMost(1.0), || cancel(&Ours), || cancel(&Tokio));
-    ratio("vs_throttle_net", AtMost(0.3), || handoff(64, 100, &Ours), || handoff(64, 100, &ThrottleNet));
+    ratio("acquire_vs_tokio", AtMost(1.6), MANY, acquire_ours, acquire_tokio);
+    ratio("handoff_64_vs_tokio", AtMost(1.0), MANY, || handoff(64, 10, &Ours), || handoff(64, 10, &Tokio));
+    ratio(
+        "handoff_100k_vs_tokio",
+        AtMost(1.0),
+        Passes(21),
+        || handoff(100_000, 2, &Ours),
+        || handoff(100_000, 2, &Tokio),
+    );
+    ratio("cancel_100k_vs_tokio", AtMost(1.0), Passes(51), || cancel(&Ours), || cancel(&Tokio));
+    ratio("vs_throttle_net", AtMost(0.3), Passes(51), || handoff(64, 100, &Ours), || handoff(64, 100, &ThrottleNet));
 }
 
-const ACQUIRES: usize = 20_000;
+const ACQUIRES: usize = 2_000;
 
 fn acquire_ours() -> f64 {
     let lane = lane();

@@ -46,8 +46,7 @@ fn main() {
 
 fn ours() -> (f64, u32) {
     let lane = lane();
-    let slots: Vec<_> =
-        (0..LIMIT).map(|_| lane.try_acquire(Priority::Interactive).expect("a free slot")).collect();
+    let slots: Vec<_> = (0..LIMIT).map(|_| lane.try_acquire(Priority::Interactive).expect("a free slot")).collect();
     // The caller's own copies: a class, a deadline and counted names.
     let calls = calls(WAITERS);
     let mut waiting: Vec<_> = Vec::with_capacity(WAITERS);

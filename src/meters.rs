@@ -192,9 +192,7 @@ impl Meters {
     fn make_handles(&self) -> &Handles {
         let gauge = |what: &str| metrics::gauge!(self.name(what), "lane" => self.lane.clone());
         let histogram = |what: &str| metrics::histogram!(self.name(what), "lane" => self.lane.clone());
-        let depth = |class: Priority| {
-            metrics::gauge!(self.name("queue_depth"), "lane" => self.lane.clone(), "priority" => class.as_str())
-        };
+        let depth = |class: Priority| metrics::gauge!(self.name("queue_depth"), "lane" => self.lane.clone(), "priority" => class.as_str());
         self.handles.get_or_make(|| Handles {
             in_flight: gauge("inflight"),
             waiting: Priority::ALL.map(depth),

@@ -9,9 +9,16 @@
 
 use std::time::{Duration, Instant};
 
-/// How often each bar is measured: odd, so that the median is a pass that took place. `PASSES=1` is for profilers.
-fn passes() -> usize {
-    std::env::var("PASSES").ok().and_then(|count| count.parse().ok()).unwrap_or(51)
+/// How often a bar is measured. Odd, so that the median is a pass that took place. `PASSES=1` is for profilers.
+pub(crate) struct Passes(pub(crate) usize);
+
+/// Passes of a fraction of a millisecond: most fit between two interruptions by whatever else the machine does.
+pub(crate) const MANY: Passes = Passes(501);
+
+impl Passes {
+    fn count(&self) -> usize {
+        std::env::var("PASSES").ok().and_then(|count| count.parse().ok()).unwrap_or(self.0)
+    }
 }
 
 /// Nanoseconds that `work` takes for each of its `operations`.
@@ -43,18 +50,24 @@ impl Stopwatch {
 pub(crate) struct AtMost(pub(crate) f64);
 
 /// Runs `ours` and `peer`, which return nanoseconds per operation, and prints their ratio.
-pub(crate) fn ratio(name: &str, limit: AtMost, ours: impl FnMut() -> f64, peer: impl FnMut() -> f64) {
-    if let Some(passes) = Passes::run(name, ours, peer) {
-        let note = format!("ours {:.0} ns, peer {:.0} ns", passes.median_ours(), passes.median_peer());
-        print(name, passes.median_of(|ours, peer| ours / peer), "x", limit, &note);
+pub(crate) fn ratio(name: &str, limit: AtMost, passes: Passes, ours: impl FnMut() -> f64, peer: impl FnMut() -> f64) {
+    if let Some(measured) = Measured::run(name, passes, ours, peer) {
+        let note = format!("ours {:.0} ns, peer {:.0} ns", measured.median_ours(), measured.median_peer());
+        print(name, measured.median_of(|ours, peer| ours / peer), "x", limit, &note);
     }
 }
 
 /// The same for what ours takes on top of the peer.
-pub(crate) fn difference(name: &str, limit: AtMost, ours: impl FnMut() -> f64, peer: impl FnMut() -> f64) {
-    if let Some(passes) = Passes::run(name, ours, peer) {
-        let note = format!("ours {:.1} ns, peer {:.1} ns", passes.median_ours(), passes.median_peer());
-        print(name, passes.median_of(|ours, peer| ours - peer), "ns", limit, &note);
+pub(crate) fn difference(
+    name: &str,
+    limit: AtMost,
+    passes: Passes,
+    ours: impl FnMut() -> f64,
+    peer: impl FnMut() -> f64,
+) {
+    if let Some(measured) = Measured::run(name, passes, ours, peer) {
+        let note = format!("ours {:.1} ns, peer {:.1} ns", measured.median_ours(), measured.median_peer());
+        print(name, measured.median_of(|ours, peer| ours - peer), "ns", limit, &note);
     }
 }
 
@@ -69,11 +82,11 @@ pub(crate) fn is_wanted(name: &str) -> bool {
     wanted.peek().is_none() || wanted.any(|part| name.contains(&part))
 }
 
-struct Passes(Vec<(f64, f64)>);
+struct Measured(Vec<(f64, f64)>);
 
-impl Passes {
+impl Measured {
     /// `None` if the bar was not asked for.
-    fn run(name: &str, mut ours: impl FnMut() -> f64, mut peer: impl FnMut() -> f64) -> Option<Self> {
+    fn run(name: &str, passes: Passes, mut ours: impl FnMut() -> f64, mut peer: impl FnMut() -> f64) -> Option<Self> {
         if !is_wanted(name) {
             return None;
         }
@@ -88,7 +101,7 @@ impl Passes {
                 (ours(), peer)
             }
         };
-        Some(Self((0..passes()).map(pass).collect()))
+        Some(Self((0..passes.count()).map(pass).collect()))
     }
 
     fn median_ours(&self) -> f64 {

@@ -29,8 +29,7 @@ pub(super) fn acquire(layer: &InflightLimitLayer, extensions: &Extensions, reque
     }
     let uri = Uri::try_from(request.url().as_str()).unwrap_or_default();
     let head = RequestHead { method: request.method(), uri: &uri, headers: request.headers(), extensions };
-    let body = request.body().and_then(PeekBody::peek);
-    layer.options.acquire(&layer.limiter, head, body.as_ref())
+    layer.options.acquire(&layer.limiter, head, || request.body().and_then(PeekBody::peek))
 }
 
 /// What is to be known of a request once it is sent.

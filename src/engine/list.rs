@@ -51,6 +51,15 @@ impl List {
         self.tail = at;
     }
 
+    /// Makes an entry the last one.
+    #[inline]
+    pub(crate) fn move_back<T: Default>(&mut self, slab: &mut Slab<T>, at: u32, links: impl Fn(&mut T) -> &mut Links) {
+        if self.tail != at {
+            self.unlink(slab, at, &links);
+            self.push_back(slab, at, links);
+        }
+    }
+
     #[inline]
     pub(crate) fn unlink<T: Default>(&mut self, slab: &mut Slab<T>, at: u32, links: impl Fn(&mut T) -> &mut Links) {
         let Links { prev, next } = std::mem::take(links(&mut slab[at]));

@@ -41,11 +41,8 @@ pub(crate) enum Answer<B: Body> {
     Peek(response::Parts, Peek<B>),
 }
 
-pub(crate) fn answer<B: Body>(
-    response: Response<B>,
-    is_head: bool,
-    held: &mut Option<Held>,
-) -> Answer<B> {
+#[inline]
+pub(crate) fn answer<B: Body>(response: Response<B>, is_head: bool, held: &mut Option<Held>) -> Answer<B> {
     let Some(Held { permit, classify, .. }) = held.as_mut() else {
         return Answer::Whole(response.map(|body| ResponseBody::free(Replay::Untouched(body))));
     };

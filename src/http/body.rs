@@ -79,10 +79,12 @@ impl Drop for Hold {
 
 impl<B: Body> ResponseBody<B> {
     /// Holds nothing: the call has been settled, or never had a slot.
+    #[inline]
     pub(super) fn free(inner: Replay<B>) -> Self {
         Self { inner: Some(inner), hold: None }
     }
 
+    #[inline]
     pub(super) fn holding(inner: B, hold: Hold) -> Self {
         Self { inner: Some(Replay::Untouched(inner)), hold: Some(hold) }
     }
@@ -103,13 +105,15 @@ where
         let Some(hold) = this.hold else { return polled.map_err(Into::into) };
         match polled {
             Poll::Ready(Some(Ok(frame))) => {
-                hold.permit.note_first_byte();
                 hold.guard.heard();
                 if let Some(data) = frame.data_ref() {
                     hold.look_at(data, inner.size_hint().exact() == Some(0));
                 }
                 if frame.is_trailers() || inner.is_end_stream() {
-                    end(this.hold, |hold| hold.verdict);
+                    hold.permit.end_heard(hold.verdict);
+                    *this.hold = None;
+                } else {
+                    hold.permit.note_first_byte();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }

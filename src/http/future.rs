@@ -72,12 +72,7 @@ where
     }
 
     #[inline]
-    fn at(
-        stage: Stage<S::Future, B>,
-        inner: S,
-        request: Request<Q>,
-        classify: Option<Arc<dyn Classify>>,
-    ) -> Self {
+    fn at(stage: Stage<S::Future, B>, inner: S, request: Request<Q>, classify: Option<Arc<dyn Classify>>) -> Self {
         let is_head = request.method() == Method::HEAD;
         Self { stage, inner, request: Some(request), is_head, held: None, classify }
     }

@@ -129,14 +129,21 @@ impl Options {
     }
 
     /// The wait for this request's slot; one that is over at once if its kind is not limited.
-    pub(crate) fn acquire(&self, limiter: &Limiter, head: RequestHead<'_>, body: Option<&Peeked<'_>>) -> Acquire {
+    ///
+    /// `peek` is asked only if the request's head leaves the lane open.
+    pub(crate) fn acquire<'a>(
+        &self,
+        limiter: &Limiter,
+        head: RequestHead<'_>,
+        peek: impl FnOnce() -> Option<Peeked<'a>>,
+    ) -> Acquire {
         let call = head.extensions.get::<Call>().cloned().unwrap_or_else(Call::unnamed);
         if let Some(lane) = self.chosen(head) {
             return limiter.acquire(&lane, call);
         }
         let named = head.extensions.get::<Model>().map(Model::name);
-        let body = body.map(|body| &**body);
-        match RequestLane::derive(head, named, body, self.scan_limit, self.limited) {
+        let body = peek();
+        match RequestLane::derive(head, named, body.as_deref(), self.scan_limit, self.limited) {
             Some(lane) => limiter.acquire_ref(lane.as_ref(), call),
             None => Acquire::off(),
         }

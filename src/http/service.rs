@@ -82,9 +82,7 @@ where
         if !self.limiter.is_enabled() {
             return ResponseFuture::passing(inner, request);
         }
-        let body = request.body().peek();
-        let acquire = self.options.acquire(&self.limiter, RequestHead::of(&request), body.as_ref());
-        drop(body);
+        let acquire = self.options.acquire(&self.limiter, RequestHead::of(&request), || request.body().peek());
         ResponseFuture::waiting(inner, request, acquire, self.options.classify.clone())
     }
 }

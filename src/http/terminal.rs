@@ -8,6 +8,7 @@ use bytes::Buf;
 /// Whether a piece of a body ends with the last event of a stream: `data: [DONE]`, or Anthropic's `message_stop`.
 ///
 /// Looks at the end of one piece alone. An ending cut in two is missed, and the call then counts as cancelled.
+#[inline]
 pub(super) fn is_ending(data: &impl Buf) -> bool {
     let piece = data.chunk();
     if piece.len() < data.remaining() {
@@ -23,6 +24,7 @@ pub(super) fn is_ending(data: &impl Buf) -> bool {
 }
 
 /// Whether a piece of a body is nothing but white space.
+#[inline]
 pub(super) fn is_blank(data: &impl Buf) -> bool {
     let piece = data.chunk();
     piece.len() == data.remaining() && piece.trim_ascii_start().is_empty()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::task::coop::{self, Coop};
@@ -20,6 +20,10 @@ use crate::engine::queue::{Ask, Expiry};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
+
+/// A call that arrived this short a while ago arrives when it is queued: it goes to the end of its line, as most do, and
+/// not through the sorted part that is meant for retries.
+const JUST_NOW: Duration = Duration::from_millis(10);
 
 /// Waits for a slot of a lane. Made by [`Limiter::acquire`](crate::Limiter::acquire).
 ///
@@ -124,11 +128,18 @@ impl Future for Wait {
     type Output = Result<Permit, Rejected>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Stage::Queued(queued) = &self.stage {
+            let found = ready!(queued.look(cx.waker()));
+            self.stage = match (found, std::mem::replace(&mut self.stage, Stage::Done)) {
+                (Ok(grant), Stage::Queued(queued)) => return Poll::Ready(Ok(queued.granted(grant))),
+                (Err(rejected), _) => return Poll::Ready(Err(rejected)),
+                (Ok(_), stage) => stage,
+            };
+        }
         match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Off => Poll::Ready(Ok(Permit::off())),
             Stage::Arriving { lane, call } => self.arrive(lane, call, cx.waker()),
-            Stage::Queued(queued) => self.look(queued, cx.waker()),
-            Stage::Done => panic!("polled after it was ready"),
+            Stage::Queued(_) | Stage::Done => panic!("polled after it was ready"),
         }
     }
 }
@@ -155,40 +166,6 @@ impl Wait {
     fn tell_queued(&self) {
         if let Stage::Queued(Queued { lane, ticket, life: Some(life), .. }) = &self.stage {
             life.tell(CallEvent::Queued { lane: &lane.key, position: ticket.ahead + 1 });
-        }
-    }
-
-    fn look(&mut self, queued: Queued, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
-        let Queued { lane, ticket, .. } = &queued;
-        let position = Some(ticket.ahead + 1);
-        let progress = lane.pool.step_polled(lane, |state, effects| {
-            // Nearly always: a waiter is woken for its slot, and there is nothing to ask the clock.
-            if queued.deadline == Time::NEVER {
-                if let Some(grant) = state.engine.pick_up(lane.id, ticket.id) {
-                    return Ok(Some(grant));
-                }
-            }
-            let now = clock::now();
-            match state.engine.collect(lane.id, ticket.id, waker, queued.deadline, now, effects) {
-                Progress::Granted(grant) => Ok(Some(grant)),
-                Progress::Waiting => Ok(None),
-                Progress::PastDeadline => Err((refuse(lane, RejectKind::Deadline, Bound::None, None, state), now, true)),
-                Progress::Gone => Err((queued.refusal(state), now, false)),
-            }
-        });
-        match progress {
-            Ok(Some(grant)) => Poll::Ready(Ok(Permit::new(queued.lane, grant, position, queued.life.as_deref()))),
-            Ok(None) => {
-                self.stage = Stage::Queued(queued);
-                Poll::Pending
-            }
-            Err((refused, now, is_new)) => {
-                if is_new {
-                    lane.report_refused(refused.kind.reason());
-                }
-                let waited = now.min(queued.expires_at).since(queued.enqueued_at);
-                Poll::Ready(Err(refused.after(lane, waited, position)))
-            }
         }
     }
 }
@@ -232,7 +209,7 @@ fn join(
     let ask = Ask {
         class: call.class.unwrap_or_default(),
         tenant: call.tenant.take(),
-        arrived_at: if call.arrived_at == Time::ZERO { now } else { call.arrived_at.min(now) },
+        arrived_at: if now.since(call.arrived_at) < JUST_NOW { now } else { call.arrived_at },
         expires_at: bounds.expires_at,
         expiry: bounds.expiry,
     };
@@ -306,6 +283,47 @@ impl Bounds {
 }
 
 impl Queued {
+    /// The slot, or why there is none.
+    fn look(&self, waker: &Waker) -> Poll<Result<Grant, Rejected>> {
+        let Self { lane, ticket, .. } = self;
+        // Nearly always: a waiter is woken for its slot. Without a deadline there is nothing to ask the clock.
+        if self.deadline == Time::NEVER {
+            if let Some(grant) = lane.pool.pick_up(lane, ticket.id) {
+                return Poll::Ready(Ok(grant));
+            }
+        }
+        let now = clock::now();
+        let progress = lane.pool.step_polled(lane, |state, effects| {
+            match state.engine.collect(lane.id, ticket.id, waker, self.deadline, now, effects) {
+                Progress::Granted(grant) => Ok(Some(grant)),
+                Progress::Waiting => Ok(None),
+                Progress::PastDeadline => Err((refuse(lane, RejectKind::Deadline, Bound::None, None, state), true)),
+                Progress::Gone => Err((self.refusal(state), false)),
+            }
+        });
+        match progress {
+            Ok(Some(grant)) => Poll::Ready(Ok(grant)),
+            Ok(None) => Poll::Pending,
+            Err((refused, is_new)) => {
+                if is_new {
+                    lane.report_refused(refused.kind.reason());
+                }
+                let waited = now.min(self.expires_at).since(self.enqueued_at);
+                Poll::Ready(Err(refused.after(lane, waited, Some(self.position()))))
+            }
+        }
+    }
+
+    fn granted(self, grant: Grant) -> Permit {
+        let position = Some(self.position());
+        Permit::new(self.lane, grant, position, self.life.as_deref())
+    }
+
+    /// Counted from 1.
+    fn position(&self) -> u32 {
+        self.ticket.ahead + 1
+    }
+
     /// Why the engine has removed this waiter. It has counted the refusal already.
     fn refusal(&self, state: &pool::State) -> Refused {
         let kind = match state.engine.reason_gone(self.expires_at, self.expiry) {

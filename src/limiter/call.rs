@@ -37,7 +37,7 @@ pub struct Call {
     pub(crate) tenant: Option<Arc<str>>,
     /// `NEVER`: none.
     pub(crate) deadline: Time,
-    /// `ZERO`: when it is used.
+    /// `NEVER`: when it is used.
     pub(crate) arrived_at: Time,
     pub(crate) admission: Admission,
     /// Shared by the clones; `None` for calls that are tried once.
@@ -48,8 +48,10 @@ pub struct Call {
 #[derive(Default)]
 pub(crate) struct Life {
     attempts: AtomicU32,
-    listener: Option<Box<dyn Fn(CallEvent<'_>) + Send + Sync>>,
+    listener: Option<Box<Listener>>,
 }
+
+type Listener = dyn Fn(CallEvent<'_>) + Send + Sync;
 
 /// What happens to a call before it is sent.
 ///
@@ -110,7 +112,7 @@ impl Call {
             class: None,
             tenant: None,
             deadline: Time::NEVER,
-            arrived_at: Time::ZERO,
+            arrived_at: Time::NEVER,
             admission: Admission::Wait,
             life: None,
         }

@@ -16,7 +16,7 @@ mod shared;
 mod timer;
 
 use std::fmt;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 pub use self::acquire::Acquire;
@@ -70,11 +70,11 @@ struct Core {
     policy: RwLock<Arc<Policy>>,
     registry: RwLock<Registry>,
     shared: Arc<Shared>,
+    reloading: Mutex<()>,
 }
 
 impl Limiter {
     /// Starts with the defaults: off until [`max_inflight`](LimiterBuilder::max_inflight) is set.
-    #[must_use]
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder::default()
     }
@@ -86,6 +86,7 @@ impl Limiter {
                 shared: Arc::new(Shared::new(policy.max_queue_total())),
                 policy: RwLock::new(Arc::new(policy)),
                 registry: RwLock::new(Registry::new(prefix)),
+                reloading: Mutex::new(()),
             }),
         }
     }
@@ -151,6 +152,8 @@ impl Limiter {
     /// The configuration is refused as a whole, and the old one stays.
     pub fn reconfigure(&self, config: LimitConfig) -> Result<(), ConfigError> {
         let policy = Arc::new(Policy::compile(config)?);
+        // One at a time: two that interleave would leave lanes with a mix of both.
+        let _reloading = self.core.reloading.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (lanes, pools) = {
             let mut current = self.core.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner);
             *current = policy.clone();
@@ -204,10 +207,8 @@ impl Limiter {
     /// Nothing is in flight. Only a closed limiter tells when.
     async fn drained(&self) {
         loop {
+            // Hears from here on: a release between the look and the wait is not missed.
             let notified = self.core.shared.drained.notified();
-            tokio::pin!(notified);
-            // Heard from here on, so that a release between the look and the wait is not missed.
-            notified.as_mut().enable();
             if self.in_flight() == 0 {
                 return;
             }

@@ -38,6 +38,7 @@ impl Permit {
         Self { held: None }
     }
 
+    #[inline]
     pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Life>) -> Self {
         let attempt = life.map_or(1, Life::count_attempt);
         let permit = Self { held: Some(Held { lane, grant, position, attempt, first_byte_at: Time::ZERO }) };
@@ -98,8 +99,26 @@ impl Permit {
     }
 
     pub(crate) fn end(&mut self, verdict: Verdict) {
-        let Some(Held { lane, grant, first_byte_at, .. }) = self.held.take() else { return };
-        let now = clock::now();
+        if let Some(held) = self.held.take() {
+            held.end(verdict, clock::now());
+        }
+    }
+
+    /// Ends the call with what was heard just now, the first byte too if there was none before: one look at the clock.
+    pub(crate) fn end_heard(&mut self, verdict: Verdict) {
+        if let Some(mut held) = self.held.take() {
+            let now = clock::now();
+            if held.first_byte_at == Time::ZERO {
+                held.first_byte_at = now;
+            }
+            held.end(verdict, now);
+        }
+    }
+}
+
+impl Held {
+    fn end(self, verdict: Verdict, now: Time) {
+        let Self { lane, grant, first_byte_at, .. } = self;
         lane.pool.step(&lane, |state, effects| state.engine.settle(lane.id, grant, verdict, now, effects));
         let first_byte = (first_byte_at != Time::ZERO).then(|| first_byte_at.since(grant.granted_at));
         lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);

@@ -10,7 +10,8 @@ use super::lane::LaneInner;
 use super::shared::Shared;
 use super::timer;
 use crate::engine::policy::PoolPolicy;
-use crate::engine::pool::{Effects, LaneId};
+use crate::engine::pool::{Effects, Grant, LaneId};
+use crate::engine::queue::WaiterId;
 use crate::engine::time::Time;
 use crate::engine::{policy, pool as engine};
 use crate::meters::Shifted;
@@ -57,7 +58,12 @@ impl Pool {
             engine.close(clock::now(), &mut Effects::default());
         }
         let state = State { engine, counted: 0, lanes: Vec::new(), timer: timer::State::default() };
-        Arc::new_cyclic(|me| Self { locked: Mutex::new(Locked { state, effects: Effects::default() }), shared, nudge: Arc::default(), me: me.clone() })
+        Arc::new_cyclic(|me| Self {
+            locked: Mutex::new(Locked { state, effects: Effects::default() }),
+            shared,
+            nudge: Arc::default(),
+            me: me.clone(),
+        })
     }
 
     pub(super) fn add_lane(
@@ -93,6 +99,12 @@ impl Pool {
         let timer = state.plan_for_waiter();
         self.finish(locked, Some(lane), timer);
         result
+    }
+
+    /// The slot of a waiter that was granted one. No figure changes, nobody is to be woken: the lock is all it takes.
+    #[inline]
+    pub(super) fn pick_up(&self, lane: &LaneInner, waiter: WaiterId) -> Option<Grant> {
+        lock(&self.locked).state.engine.pick_up(lane.id, waiter)
     }
 
     /// Steps the engine for no lane in particular.
@@ -157,12 +169,7 @@ impl Pool {
 
     /// The same for a step that did more than to wake one waiter.
     #[cold]
-    fn finish_many(
-        &self,
-        mut guard: MutexGuard<'_, Locked>,
-        told: Option<(&LaneInner, Shifted)>,
-        timer: timer::Order,
-    ) {
+    fn finish_many(&self, mut guard: MutexGuard<'_, Locked>, told: Option<(&LaneInner, Shifted)>, timer: timer::Order) {
         let Locked { state, effects } = &mut *guard;
         let effects = std::mem::take(effects);
         let others: SmallVec<[(Arc<LaneInner>, Shifted); 2]> =

@@ -1,10 +1,11 @@
 //! Class, tenant and deadline for everything a task does.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::task::futures::TaskLocalFuture;
 use tokio::time::Instant;
 
 use super::call::Call;
@@ -105,10 +106,9 @@ impl Scope {
         self.tenant.as_deref()
     }
 
-    /// Runs `future` inside this scope.
+    /// Runs `future` inside this scope, and this scope inside those that are current now and at the first poll.
     pub fn run<F: Future>(self, future: F) -> Scoped<F> {
-        let inside = self.inside(Self::current());
-        Scoped { inner: SCOPE.scope(inside, future) }
+        Scoped::new(self.inside(Self::current()), future)
     }
 
     fn inside(self, outer: Self) -> Self {
@@ -173,7 +173,7 @@ impl Priority {
 pub trait InCurrentScope: Future + Sized {
     /// Wraps the future in the scope of the task that calls this.
     fn in_current_scope(self) -> Scoped<Self> {
-        Scoped { inner: SCOPE.scope(Scope::current(), self) }
+        Scoped::new(Scope::current(), self)
     }
 }
 
@@ -182,20 +182,47 @@ impl<F: Future> InCurrentScope for F {}
 /// A future inside a [`Scope`].
 #[pin_project::pin_project]
 pub struct Scoped<F> {
+    scope: Scope,
+    is_entered: bool,
     #[pin]
-    inner: TaskLocalFuture<Scope, F>,
+    future: F,
+}
+
+impl<F> Scoped<F> {
+    fn new(scope: Scope, future: F) -> Self {
+        Self { scope, is_entered: false, future }
+    }
 }
 
 impl<F: Future> Future for Scoped<F> {
     type Output = F::Output;
 
-    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<F::Output> {
-        self.project().inner.poll(cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        if !std::mem::replace(this.is_entered, true) {
+            *this.scope = std::mem::take(this.scope).inside(Scope::current());
+        }
+        SCOPE.sync_scope(this.scope.clone(), || this.future.poll(cx))
     }
 }
 
 impl<F> std::fmt::Debug for Scoped<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scoped").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn scopes_nest_however_they_are_put_together() {
+        let look = || async { (Scope::current().priority(), Scope::current().tenant().map(str::to_owned)) };
+        let both = (Some(Priority::Bulk), Some("acme".to_owned()));
+        let acme = || Scope::new().with_tenant("acme");
+        assert_eq!(acme().run(Priority::Bulk.scope(look())).await, both);
+        assert_eq!(acme().run(async { Priority::Bulk.scope(look()).await }).await, both);
+        assert_eq!(Scope::current().tenant(), None);
     }
 }

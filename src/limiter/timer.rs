@@ -72,6 +72,7 @@ impl State {
 }
 
 impl Order {
+    #[inline]
     pub(super) fn carry_out(self, pool: &Pool) {
         match self {
             Self::Nothing => {}

@@ -51,7 +51,7 @@ pub(crate) fn chat(server: &Server) -> Request<Full<Bytes>> {
 }
 
 async fn send(client: &Limited, request: Request<Full<Bytes>>) -> Answer {
-    client.clone().oneshot(request).await.expect("an answer")
+    within(client.clone().oneshot(request)).await.expect("an answer")
 }
 
 async fn read_frames(response: &mut Answer, frames: usize) {

@@ -88,7 +88,8 @@ async fn a_body_that_stalls_is_closed_before_its_slot_is_free() {
     let limiter = guarded();
     let (client, seen) = watched(&limiter, endless);
     let mut reply = send(&client).await.unwrap();
-    while reply.body_mut().frame().await.unwrap().is_ok() {}
+    let stalled = async { while reply.body_mut().frame().await.unwrap().is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(60), stalled).await.expect("a stall");
     assert_eq!(seen.all(), [1]);
     assert_idle(&limiter);
 }
@@ -117,7 +118,8 @@ async fn a_call_that_fails_is_dropped_before_its_slot_is_free() {
 async fn a_call_that_stalls_is_dropped_before_its_slot_is_free() {
     let limiter = guarded();
     let (client, seen) = lasting(&limiter, || None);
-    assert!(send(&client).await.is_err());
+    let stalled = tokio::time::timeout(Duration::from_secs(60), send(&client)).await.expect("a stall");
+    assert!(stalled.is_err());
     assert_eq!(seen.all(), [1]);
     assert_idle(&limiter);
 }

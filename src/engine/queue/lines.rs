@@ -72,10 +72,13 @@ impl Queue {
     pub(super) fn end_turn(&mut self, index: u32) {
         let (tenant, effective) = (self.waiters[index].tenant, self.waiters[index].effective);
         for own in Priority::ALL {
-            if self.tenants[tenant].lines[own.index()].ring == Some(effective) {
-                // Also where it is alone in its ring: turns are compared over the rings of all own classes.
-                self.leave_ring(tenant, own);
-                self.join_ring(tenant, own, effective);
+            let line = &mut self.tenants[tenant].lines[own.index()];
+            if line.ring == Some(effective) {
+                // Also where it is last in its ring: turns are compared over the rings of all own classes.
+                line.turn = self.next_turn;
+                self.next_turn += 1;
+                self.rings[usize::from(effective)][own.index()]
+                    .move_back(&mut self.tenants, tenant, |t| &mut t.lines[own.index()].in_ring);
             }
         }
     }

@@ -320,7 +320,8 @@ impl Queue {
             return None;
         }
         self.age(now);
-        Priority::ALL.into_iter().find_map(|effective| self.next_in(effective, open))
+        let with_somebody = |effective: &Priority| self.waiting_effective[effective.index()] > 0;
+        Priority::ALL.into_iter().filter(with_somebody).find_map(|effective| self.next_in(effective, open))
     }
 
     /// Gives the waiter a slot, to be collected. Its tenant's turn is over. Returns whom to wake and how long it waited.
@@ -487,10 +488,9 @@ impl Queue {
             self.count_out(index);
             self.take_from_line(index);
         }
-        let after = self.waiters[index].in_order.next();
-        for cursor in &mut self.unaged {
-            if *cursor == Some(index) {
-                *cursor = after;
+        for at in 0..self.unaged.len() {
+            if self.unaged[at] == Some(index) {
+                self.unaged[at] = self.waiters[index].in_order.next();
             }
         }
         self.order.unlink(&mut self.waiters, index, |w| &mut w.in_order);
