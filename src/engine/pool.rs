@@ -387,7 +387,8 @@ impl Pool {
         (lane.capacity.in_use(), lane.queue.waiting_by_class())
     }
 
-    pub(crate) fn view(&mut self, id: LaneId, now: Time) -> LaneView {
+    pub(crate) fn view(&mut self, id: LaneId, now: Time, effects: &mut Effects) -> LaneView {
+        let now = self.advance(now, effects);
         self.lane_mut(id).view(now)
     }
 

@@ -128,6 +128,8 @@ where
                 end(this.hold, |hold| hold.classify.error(&*error));
                 Poll::Ready(Some(Err(error)))
             }
+            // Silence after the last event is no stall.
+            Poll::Pending if hold.is_complete => Poll::Pending,
             Poll::Pending => match hold.guard.poll_silence(cx) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready((silence, after)) => {

@@ -11,6 +11,7 @@ use tokio::task::coop::{self, Coop};
 
 use super::call::{Admission, Call, CallEvent, Life};
 use super::clock;
+use super::key::LaneKey;
 use super::lane::LaneInner;
 use super::permit::Permit;
 use super::pool;
@@ -357,7 +358,7 @@ impl Refused {
 
     fn after(self, lane: &LaneInner, waited: Duration, position: Option<u32>) -> Rejected {
         let Self { kind, bound, retry_after, in_flight, limit } = self;
-        let lane = lane.key.clone();
+        let lane = LaneKey::clone(&lane.key);
         Rejected::new(Rejection { lane, kind, waited, position, in_flight, limit, retry_after, bound })
     }
 }

@@ -71,7 +71,8 @@ pub enum CallEvent<'a> {
     Queued {
         /// The lane it waits for.
         lane: &'a LaneKey,
-        /// How many are served before it if nobody else comes, plus one.
+        /// One more than those who stood before it by class. A call that comes back, or a tenant whose turn is near, may be
+        /// served earlier than that.
         position: u32,
     },
     /// It has its slot.

@@ -62,7 +62,8 @@ impl Lane {
 
 #[derive(Debug)]
 pub(crate) struct LaneInner {
-    pub(crate) key: LaneKey,
+    /// Shared with what each call carries away.
+    pub(crate) key: Arc<LaneKey>,
     pub(super) pool: Arc<Pool>,
     pub(super) id: LaneId,
     pub(super) meters: Arc<Meters>,
@@ -75,7 +76,7 @@ impl LaneInner {
     pub(super) fn new(key: LaneKey, pool: Arc<Pool>, id: LaneId, meters: Arc<Meters>, guards: Guards) -> Self {
         let cells = GuardCells::default();
         cells.set(guards);
-        Self { key, pool, id, meters, guards: cells, is_recent: AtomicBool::new(true) }
+        Self { key: Arc::new(key), pool, id, meters, guards: cells, is_recent: AtomicBool::new(true) }
     }
 
     pub(crate) fn guards(&self) -> Guards {
@@ -90,7 +91,7 @@ impl LaneInner {
     }
 
     pub(super) fn view(&self, now: Time) -> LaneView {
-        self.pool.read(|engine| engine.view(self.id, now))
+        self.pool.step(self, |state, effects| state.engine.view(self.id, now, effects))
     }
 
     pub(super) fn report_queued(&self, class: Priority, ahead: u32) {

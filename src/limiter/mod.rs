@@ -142,7 +142,7 @@ impl Limiter {
         }
         let lanes = self.read_registry().lanes();
         let now = clock::now();
-        Snapshot::of(clock::wall(), lanes.iter().map(|lane| (&lane.key, lane.view(now))))
+        Snapshot::of(clock::wall(), lanes.iter().map(|lane| (&*lane.key, lane.view(now))))
     }
 
     /// Puts another configuration in force. Held slots stay held and waiters keep their place and their bounds; a raised

@@ -95,7 +95,7 @@ impl Permit {
 
     /// For errors about this call.
     pub(crate) fn lane_key(&self) -> LaneKey {
-        self.held.as_ref().map_or_else(|| LaneKey::without_model(""), |held| held.lane.key.clone())
+        self.held.as_ref().map_or_else(|| LaneKey::without_model(""), |held| LaneKey::clone(&held.lane.key))
     }
 
     pub(crate) fn end(&mut self, verdict: Verdict) {
@@ -148,7 +148,7 @@ impl fmt::Debug for Permit {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    lane: LaneKey,
+    lane: Arc<LaneKey>,
     priority: Priority,
     waited: Duration,
     position: Option<u32>,

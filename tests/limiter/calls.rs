@@ -150,11 +150,7 @@ async fn a_call_takes_from_its_scope_what_it_leaves_open() {
 async fn class_and_tenant_of_a_scope_reach_the_queue() {
     let limiter = limiter(1);
     let held = hold(&limiter);
-    let inside = async {
-        // Built in here: a scope lies inside the one that is current when it is made.
-        let tenant = Scope::new().with_tenant("acme");
-        tenant.run(queue(&limiter, Call::arrived())).await
-    };
+    let inside = Scope::new().with_tenant("acme").run(queue(&limiter, Call::arrived()));
     let bulk = Priority::Bulk.scope(inside).await;
     let default = queue(&limiter, Call::arrived()).await;
     let own = Priority::Bulk.scope(queue(&limiter, Priority::Interactive)).await;

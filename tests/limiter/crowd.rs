@@ -83,11 +83,11 @@ async fn waiters_of_a_class_start_in_their_order_whoever_polls_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn whatever_way_calls_end_nothing_is_left() {
     let limiter = build(|limiter| limiter.max_inflight(3).max_queue(20));
-    let calls = (0..64_u64).map(|n| {
+    let calls = (0..64_usize).map(|n| {
         let limiter = limiter.clone();
         tokio::spawn(async move {
             for round in 0..200 {
-                let class = Priority::ALL[(n + round) as usize % 3];
+                let class = Priority::ALL[(n + round) % 3];
                 let mut acquire =
                     Box::pin(limiter.acquire(&lane(), Call::new(class).with_tenant(format!("{}", n % 5))));
                 match (n * 7 + round) % 5 {

@@ -29,11 +29,11 @@ fn waiters_still_expire_when_the_runtime_of_the_timer_goes_away() {
         settle_down().await;
     });
     let second = paused_runtime();
-    let waiter = second.block_on(async {
-        let waiter = tokio::spawn(limiter.acquire(&lane(), Priority::Default));
-        settle_down().await;
-        waiter
-    });
+    let waiter = {
+        let _entered = second.enter();
+        tokio::spawn(limiter.acquire(&lane(), Priority::Default))
+    };
+    second.block_on(settle_down());
     drop(first);
     let rejected = second.block_on(async { refused(waiter.await.expect("no panic")) });
     assert_eq!(rejected.kind(), RejectKind::QueueTimeout);

@@ -262,7 +262,8 @@ impl Queue {
         }
     }
 
-    /// Puts a waiter at its place. Returns its id and how many will go before it if nobody else comes.
+    /// Puts a waiter at its place. Returns its id and how many stood before it by effective class: those of its own class
+    /// all count, though a returning caller, or a tenant whose turn is near, may go before some of them.
     pub(crate) fn enqueue(&mut self, ask: Ask, waker: Waker, now: Time) -> (WaiterId, u32) {
         self.age(now);
         let tenant = self.tenant(ask.tenant);

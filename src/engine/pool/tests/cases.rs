@@ -115,7 +115,7 @@ fn the_bound_that_fired_is_told() {
         let reason = if expiry == Expiry::Deadline { Reason::Deadline } else { Reason::QueueTimeout };
         assert_eq!(bench.reasons(), [reason]);
         let timeouts = u32::from(expiry == Expiry::QueueTimeout);
-        assert_eq!(bench.pool.view(lane, until).timeouts, timeouts);
+        assert_eq!(bench.pool.view(lane, until, &mut Effects::default()).timeouts, timeouts);
     }
 }
 
@@ -222,7 +222,7 @@ fn the_later_pause_stands_and_a_late_success_does_not_end_it() {
     bench.succeed(lane, third);
     assert_eq!(bench.pool.poll_timeout(), Some(opens_at));
     bench.pause(lane, fourth, 400 * SECOND);
-    assert_eq!(bench.pool.view(lane, bench.now).paused_for, Some(400 * SECOND));
+    assert_eq!(bench.pool.view(lane, bench.now, &mut Effects::default()).paused_for, Some(400 * SECOND));
     bench.now = opens_at;
     bench.tick();
     assert_eq!(bench.poll(lane, waiter), Progress::Waiting);
