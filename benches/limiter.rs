@@ -30,7 +30,8 @@ fn main() {
         || handoff(100_000, 2, &Tokio),
     );
     ratio("cancel_100k_vs_tokio", AtMost(1.0), Passes(51), || cancel(&Ours), || cancel(&Tokio));
-    ratio("vs_throttle_net", AtMost(0.3), Passes(51), || handoff(64, 100, &Ours), || handoff(64, 100, &ThrottleNet));
+    // Long passes: its first grant comes a millisecond late, which must not be what is measured.
+    ratio("vs_throttle_net", AtMost(0.3), Passes(21), || handoff(64, 500, &Ours), || handoff(64, 500, &ThrottleNet));
 }
 
 const ACQUIRES: usize = 2_000;

@@ -9,7 +9,7 @@ use tower_inflight::{Call, Lane, LaneKey, LimitConfig, Limiter, Priority};
 pub(crate) const LIMIT: usize = 8;
 
 /// Tenants within each class.
-const TENANTS: usize = 8;
+const TENANTS: usize = 16;
 
 /// A lane with [`LIMIT`] slots and room for everybody.
 pub(crate) fn lane() -> Lane {

@@ -398,11 +398,10 @@ impl World {
 
     fn note_dropped(&mut self, call: &Call, reason: Reason, dropped: &mut Vec<(LaneId, Priority, Reason)>) -> Checked {
         let id = self.ids[call.lane];
+        let place = |reason| dropped.iter().position(|&it| it == (id, call.class, reason));
         // One that slept when the pool was closed is dropped as closed, whatever ended since.
-        let is_it = |(lane, class, why): &(LaneId, Priority, Reason)| {
-            *lane == id && *class == call.class && (*why == reason || self.is_closed && *why == Reason::Closed)
-        };
-        let Some(at) = dropped.iter().position(is_it) else {
+        let as_closed = || self.is_closed.then(|| place(Reason::Closed)).flatten();
+        let Some(at) = place(reason).or_else(as_closed) else {
             return Err(TestCaseError::fail(format!("{call:?} was not dropped for {reason:?}: {dropped:?}")));
         };
         let (.., reason) = dropped.swap_remove(at);
