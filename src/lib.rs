@@ -77,7 +77,7 @@
 //! | `tracing` | events on the facts of each call |
 //!
 //! # Seeing it
-//! Metrics go through the [`metrics`](::metrics) facade: install a recorder before the first call. [`Limiter::snapshot`]
+//! Metrics go through the [`metrics`] facade: install a recorder before the first call. [`Limiter::snapshot`]
 //! gives the state of every lane, [`SnapshotService`] serves it, [`Admitted`] in a response's extensions says what one call
 //! went through, and [`Call::with_listener`] hears of it as it happens.
 
