@@ -118,6 +118,7 @@ pub use self::snapshot::{ByPriority, LaneSnapshot, Snapshot};
 /// Any error, boxed: what services under this layer fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-#[cfg(doctest)]
+// Its examples show every adapter.
+#[cfg(all(doctest, feature = "reqwest-middleware", feature = "async-openai"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
