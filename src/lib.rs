@@ -74,6 +74,7 @@
 //! | `reqwest-middleware` | a `Middleware` for reqwest-middleware 0.5 (reqwest 0.13) |
 //! | `async-openai` | a service for async-openai 0.43 |
 //! | `prometheus` | buckets and descriptions for metrics-exporter-prometheus 0.18 |
+//! | `simulator` | controllers and a modelled gateway to try them on; the limiter does not use them yet |
 //! | `tracing` | events on the facts of each call |
 //!
 //! # Seeing it
@@ -85,11 +86,17 @@
 
 mod adapters;
 mod config;
+#[cfg(feature = "simulator")]
+#[cfg_attr(docsrs, doc(cfg(feature = "simulator")))]
+pub mod controller;
 mod engine;
 mod error;
 mod http;
 mod limiter;
 mod meters;
+#[cfg(feature = "simulator")]
+#[cfg_attr(docsrs, doc(cfg(feature = "simulator")))]
+pub mod simulator;
 mod snapshot;
 mod sync;
 mod trace;

@@ -24,6 +24,9 @@
 //! 6. Callers that are not interactive together hold fewer than `limit - reserve` slots when one of them is granted.
 
 pub(crate) mod capacity;
+// The limiter does not use controllers yet: only the simulator does.
+#[cfg(feature = "simulator")]
+pub(crate) mod controller;
 pub(crate) mod lane;
 pub(crate) mod list;
 pub(crate) mod outcome;
