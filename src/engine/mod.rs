@@ -2,7 +2,7 @@
 //!
 //! A [`Pool`](pool::Pool) is one scheduling domain: the lanes of one provider and kind. It is a state machine. The shell
 //! steps it under one lock with facts (`try_acquire`, `enqueue`, `collect`, `cancel`, `settle`, `reconfigure`,
-//! `handle_timeout`), each with the time, and gets back grants, refusals and [`Effects`](pool::Effects): whom to wake and
+//! `handle_timeout`), each with the time, and gets back grants, refusals and [`Effects`](step::Effects): whom to wake and
 //! which lanes changed. It wakes and reports after it has unlocked.
 //!
 //! ```text
@@ -36,6 +36,7 @@ pub(crate) mod pool;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod slab;
+pub(crate) mod step;
 pub(crate) mod time;
 pub(crate) mod totals;
 pub(crate) mod window;

@@ -7,100 +7,19 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::capacity::Capacity;
 use super::lane::{Lane, LaneView};
 use super::outcome::Verdict;
 use super::policy::{LanePolicy, PoolPolicy};
 use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
+use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Progress, Refusal, Ticket};
 use super::time::Time;
 use super::totals::Reason;
 
 /// How long a granted slot waits for its future to be polled before it goes to the next waiter. Long enough for a busy
 /// runtime to come round, short enough that a `select!` arm nobody polls does not hold the lane up.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
-
-/// Names a lane of this pool. The shell keeps a lane for as long as anybody holds its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LaneId(u32);
-
-impl LaneId {
-    #[inline]
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// A slot that was granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
-    pub(crate) class: Priority,
-    pub(crate) granted_at: Time,
-    pub(crate) waited: Duration,
-}
-
-/// Why there is no slot at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blocked {
-    /// All slots that this class may use are taken, or others are first in line.
-    Busy,
-    /// The upstream asked for silence, for this much longer.
-    Paused(Duration),
-    PastDeadline,
-    Closed,
-}
-
-/// Why a call may not even wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    LaneFull,
-    ClassFull,
-    TenantFull,
-    /// Its time is over already.
-    Expired,
-    /// Its time is over before the pause is, which goes on for this long.
-    Paused(Duration),
-}
-
-/// A place in the queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
-    pub(crate) id: WaiterId,
-    /// How many were in front of it.
-    pub(crate) ahead: u32,
-}
-
-/// What a waiter finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    Granted(Grant),
-    Waiting,
-    /// It had a slot, but looked only after its deadline; the slot has passed on.
-    PastDeadline,
-    /// It expired, or the pool was closed.
-    Gone,
-}
-
-/// What a step did beyond its answer: to be carried out after the lock is released.
-#[derive(Debug, Default)]
-pub(crate) struct Effects {
-    pub(crate) wakes: SmallVec<[Waker; 4]>,
-    /// Wakers that nobody needs any more. Dropping one may drop a task, and with it a permit or a waiter of this pool.
-    pub(crate) spent: SmallVec<[Waker; 1]>,
-    /// Lanes other than the one stepped whose figures changed.
-    pub(crate) touched: SmallVec<[LaneId; 4]>,
-    pub(crate) dropped: Vec<Dropped>,
-}
-
-/// A waiter that the engine removed by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dropped {
-    pub(crate) lane: LaneId,
-    pub(crate) class: Priority,
-    pub(crate) reason: Reason,
-}
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -551,20 +470,6 @@ impl Pool {
     #[inline]
     fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
         self.lanes[id.index()].as_mut().expect("a lane lives as long as its name")
-    }
-}
-
-impl Effects {
-    /// One wake and one spent waker at most, and nothing else.
-    #[inline]
-    pub(crate) fn are_few(&self) -> bool {
-        self.wakes.len() <= 1 && self.spent.len() <= 1 && self.touched.is_empty() && self.dropped.is_empty()
-    }
-
-    fn touch(&mut self, id: LaneId) {
-        if !self.touched.contains(&id) {
-            self.touched.push(id);
-        }
     }
 }
 

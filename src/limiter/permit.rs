@@ -10,8 +10,8 @@ use super::key::LaneKey;
 use super::lane::LaneInner;
 use crate::config::Guards;
 use crate::engine::outcome::{Outcome, Verdict};
-use crate::engine::pool::Grant;
 use crate::engine::priority::Priority;
+use crate::engine::step::Grant;
 use crate::engine::time::Time;
 
 /// A slot of a lane, held until it is settled or dropped.

@@ -12,9 +12,10 @@ use super::scenario::{Answer, Clients};
 use crate::engine::controller::{Controller, Mark, Sample, Sent};
 use crate::engine::outcome::{Outcome, Verdict};
 use crate::engine::policy::{LanePolicy, PoolPolicy};
-use crate::engine::pool::{Effects, Grant, LaneId, Pool};
+use crate::engine::pool::Pool;
 use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry, WaiterId};
+use crate::engine::step::{Effects, Grant, LaneId};
 use crate::engine::time::Time;
 use crate::sync::{Mutex, lock};
 
