@@ -80,6 +80,7 @@ impl<'a> RequestLane<'a> {
             top_level_model(body)
         });
         let kind = kind(method, asks, model.as_deref());
+        let model = model.filter(|model| model.len() <= MODEL_BYTES);
         let endpoint = Endpoint::new(uri, headers, &segments[..base]);
         limited.contains(kind).then_some(Self { endpoint, model, kind })
     }
@@ -102,6 +103,9 @@ fn is_scanned(headers: &HeaderMap) -> bool {
     let is_encoded = codings.map(<[u8]>::trim_ascii).any(|it| !it.is_empty() && !it.eq_ignore_ascii_case(b"identity"));
     !is_multipart && !is_encoded
 }
+
+/// Lanes keep their names, and there may be as many lanes as names: one that no model has makes none of its own.
+const MODEL_BYTES: usize = 16 * 1024;
 
 const MULTIPART: &[u8] = b"multipart/";
 

@@ -220,6 +220,14 @@ fn a_body_over_the_scan_limit_falls_back() {
 
 /// Case 61.
 #[test]
+fn a_name_too_long_for_any_model_makes_no_lane_of_its_own() {
+    let body = format!(r#"{{"model":"{}"}}"#, "x".repeat(16 * 1024 + 1));
+    assert_eq!(post("https://gw.example/v1/chat/completions", &body), "https://gw.example/v1|*");
+    assert_eq!(post("https://gw.example/v1/novel", &body), "https://gw.example/v1/novel|*");
+}
+
+/// Case 61.
+#[test]
 fn long_and_odd_models_are_whole_in_the_lane_and_short_when_shown() {
     let long = "x".repeat(4096);
     let body = format!(r#"{{"model":"{long}"}}"#);
