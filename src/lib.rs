@@ -74,7 +74,7 @@
 //! | `reqwest-middleware` | a `Middleware` for reqwest-middleware 0.5 (reqwest 0.13) |
 //! | `async-openai` | a service for async-openai 0.43 |
 //! | `prometheus` | buckets and descriptions for metrics-exporter-prometheus 0.18 |
-//! | `simulator` | controllers and a modelled gateway to try them on; the limiter does not use them yet |
+//! | `simulator` | a modelled gateway to try controllers on |
 //! | `tracing` | events on the facts of each call |
 //!
 //! # Seeing it
@@ -86,8 +86,6 @@
 
 mod adapters;
 mod config;
-#[cfg(feature = "simulator")]
-#[cfg_attr(docsrs, doc(cfg(feature = "simulator")))]
 pub mod controller;
 mod engine;
 mod error;
@@ -107,7 +105,8 @@ pub use self::adapters::async_openai;
 pub use self::adapters::prometheus;
 #[cfg(feature = "reqwest-middleware")]
 pub use self::adapters::reqwest_middleware;
-pub use self::config::{Aging, ConfigError, LaneOverride, LimitConfig, PoolLimit};
+pub use self::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit};
+pub use self::engine::change::{Cause, ChangeKind};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
@@ -117,10 +116,10 @@ pub use self::http::{
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{
-    Acquire, Admission, Admitted, Call, CallEvent, InCurrentScope, Lane, Limiter, LimiterBuilder, Permit, Scope,
-    Scoped, StillInFlight,
+    Acquire, Admission, Admitted, Call, CallEvent, InCurrentScope, Lane, LimitChange, Limiter, LimiterBuilder, Permit,
+    Scope, Scoped, StillInFlight, Subject,
 };
-pub use self::snapshot::{ByPriority, LaneSnapshot, Snapshot};
+pub use self::snapshot::{ByPriority, Condition, LaneSnapshot, LastChange, PoolSnapshot, Snapshot};
 
 /// Any error, boxed: what services under this layer fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

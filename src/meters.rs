@@ -13,6 +13,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram};
 
 use crate::engine::outcome::Outcome;
+use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
 use crate::engine::totals::Reason;
 use crate::sync::atomic::{AtomicI64, Ordering};
@@ -41,6 +42,7 @@ pub(crate) struct Meters {
     outcomes: [Lazy<Counter>; Outcome::ALL.len()],
     refusals: [Lazy<Counter>; Reason::ALL.len()],
     abandoned: Lazy<Counter>,
+    pauses: Lazy<Counter>,
 }
 
 /// What every lane has from the start, so that it shows as zero and not as missing.
@@ -62,13 +64,14 @@ struct Level(AtomicI64);
 pub(crate) struct Shifted {
     in_flight: bool,
     waiting: [bool; 3],
+    limit: bool,
 }
 
 struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 9] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 10] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -78,6 +81,7 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 9] = [
     ("queue_wait_seconds", metrics::Unit::Seconds, "How long granted calls waited for their slot, by class."),
     ("queue_timeouts_total", metrics::Unit::Count, "Calls that waited for the whole queue timeout in vain."),
     ("limit", metrics::Unit::Count, "Most slots in use at once; 0 for unlimited."),
+    ("pauses_total", metrics::Unit::Count, "Pauses that the upstream asked for, or a controller made."),
     ("outcomes_total", metrics::Unit::Count, "Calls that ended, by outcome; \"abandoned\" gave up in the queue."),
     ("refusals_total", metrics::Unit::Count, "Calls that were refused without being sent, by reason."),
     ("first_byte_seconds", metrics::Unit::Seconds, "From the grant to the first byte of the answer's body."),
@@ -98,26 +102,29 @@ impl Meters {
             outcomes: Default::default(),
             refusals: Default::default(),
             abandoned: Lazy::default(),
+            pauses: Lazy::default(),
         }
     }
 
-    /// Notes that slots in use and waiters by class changed. Call it under the pool's lock, and
+    /// Notes that the figures of a lane changed. Call it under the pool's lock, and
     /// [`publish`](Self::publish) after it.
-    pub(crate) fn shift(&self, from: (u32, [u32; 3]), to: (u32, [u32; 3])) -> Shifted {
+    pub(crate) fn shift(&self, from: Figures, to: Figures) -> Shifted {
         let [interactive, default, bulk] = &self.waiting;
         Shifted {
-            in_flight: self.in_flight.shift(from.0, to.0, self.is_shared),
+            in_flight: self.in_flight.shift(from.in_use, to.in_use, self.is_shared),
             waiting: [
-                interactive.shift(from.1[0], to.1[0], self.is_shared),
-                default.shift(from.1[1], to.1[1], self.is_shared),
-                bulk.shift(from.1[2], to.1[2], self.is_shared),
+                interactive.shift(from.waiting[0], to.waiting[0], self.is_shared),
+                default.shift(from.waiting[1], to.waiting[1], self.is_shared),
+                bulk.shift(from.waiting[2], to.waiting[2], self.is_shared),
             ],
+            // Several lanes counted together show the limit of the last that changed: a sum would say less.
+            limit: self.limit.shift(from.limit, to.limit, false),
         }
     }
 
     #[inline]
     pub(crate) fn publish(&self, shifted: Shifted) {
-        if shifted.in_flight || shifted.waiting.contains(&true) {
+        if shifted.in_flight || shifted.limit || shifted.waiting.contains(&true) {
             self.publish_each(shifted);
         }
     }
@@ -128,17 +135,16 @@ impl Meters {
             if shifted.in_flight {
                 self.in_flight.publish(&handles.in_flight);
             }
+            if shifted.limit {
+                self.limit.publish(&handles.limit);
+            }
             for (n, _) in shifted.waiting.iter().enumerate().filter(|(_, has_shifted)| **has_shifted) {
                 self.waiting[n].publish(&handles.waiting[n]);
             }
         });
     }
 
-    /// Notes the limit. Call [`publish_limit`](Self::publish_limit) after it, outside of every lock.
-    pub(crate) fn set_limit(&self, limit: u32) {
-        self.limit.0.store(i64::from(limit), Ordering::Relaxed);
-    }
-
+    /// Shows the limit of a lane that is new.
     pub(crate) fn publish_limit(&self) {
         contained(|| self.limit.publish(&self.handles().limit));
     }
@@ -170,6 +176,14 @@ impl Meters {
 
     pub(crate) fn abandoned(&self) {
         contained(|| self.abandoned.get_or_make(|| self.outcome("abandoned")).increment(1));
+    }
+
+    pub(crate) fn paused(&self) {
+        contained(|| {
+            let pauses =
+                self.pauses.get_or_make(|| metrics::counter!(self.name("pauses_total"), "lane" => self.lane.clone()));
+            pauses.increment(1);
+        });
     }
 
     pub(crate) fn settled(&self, outcome: Outcome, held: Duration, first_byte: Option<Duration>) {

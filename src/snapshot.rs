@@ -9,7 +9,9 @@ use serde::{Serialize, Serializer};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
+use crate::engine::time::Time;
 use crate::engine::totals::Reason;
+use crate::engine::valve::{LimitChange, ValveView};
 use crate::limiter::key::LaneKey;
 
 /// The state of every lane at one moment. Serialises to the JSON that telemetry serves; `{"enabled":false}` when the
@@ -38,6 +40,8 @@ pub struct Snapshot {
     pub generated_at: SystemTime,
     /// By name.
     pub lanes: Vec<LaneSnapshot>,
+    /// Those with slots of their own, by name.
+    pub pools: Vec<PoolSnapshot>,
 }
 
 /// The state of one lane.
@@ -75,8 +79,16 @@ pub struct LaneSnapshot {
     pub queue_timeouts_5m: u32,
     /// Something has waited here without a break for 60 s.
     pub saturated: bool,
-    /// What is left of the pause that the upstream asked for, in seconds; `null` when there is none.
-    pub paused_for_s: Option<f64>,
+    /// The limit moves between this …
+    pub min: u32,
+    /// … and this; where it is fixed, both are the limit.
+    pub max: u32,
+    /// Seconds until the pause is over that the upstream asked for, or a controller makes; `null` when there is none.
+    pub paused_until_s: Option<f64>,
+    /// The last time that the limit changed; `null` if it never did.
+    pub last_change: Option<LastChange>,
+    /// What is going on here, in one word.
+    pub condition: Condition,
     /// Calls that ever came. Always the sum of `outcomes`, `refused`, `abandoned`, `inflight` and `queued`.
     pub offered: u64,
     /// Calls that were sent and ended, by outcome.
@@ -85,6 +97,84 @@ pub struct LaneSnapshot {
     pub refused: BTreeMap<&'static str, u64>,
     /// Calls whose callers gave up while they waited.
     pub abandoned: u64,
+}
+
+/// What is going on in a lane, in one word: the first of these that applies.
+///
+/// [`Paused`](Self::Paused) and [`GatewayDegraded`](Self::GatewayDegraded) are about the upstream,
+/// [`LocalQueue`](Self::LocalQueue) is this crate at work: callers wait here on purpose, so that they need not wait there.
+///
+/// ```
+/// use tower_inflight::Condition;
+///
+/// assert_eq!(serde_json::to_string(&Condition::GatewayDegraded)?, r#""gateway_degraded""#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Condition {
+    /// Nothing is sent until `paused_until_s` is over.
+    Paused,
+    /// Of the calls that ended in the last half to whole minute, at least three were refused or failed, and at least one
+    /// in five. Answers that say nothing about the upstream (other 4xx, cancelled calls) do not count.
+    GatewayDegraded,
+    /// Somebody waits for a slot.
+    LocalQueue,
+    /// None of these.
+    Healthy,
+}
+
+/// How a limit changed last.
+///
+/// ```
+/// let limiter = tower_inflight::Limiter::builder().adaptive().build()?;
+/// let _lane = limiter.lane(&tower_inflight::LaneKey::new("local", "gemma"));
+/// assert_eq!(limiter.snapshot().lanes[0].last_change, None);
+/// # Ok::<(), tower_inflight::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LastChange {
+    /// Seconds ago.
+    pub ago_s: f64,
+    /// The limit before; 0 = unlimited.
+    pub from: u32,
+    /// The limit since.
+    pub to: u32,
+    /// What it was due to, as in [`Cause`](crate::Cause).
+    pub cause: &'static str,
+}
+
+/// The state of a pool that has a cap or a controller of its own: the lanes of one endpoint and kind together.
+///
+/// ```
+/// use tower_inflight::{LaneKey, Limiter, PoolLimit};
+///
+/// let limiter = Limiter::builder().pool(PoolLimit::new("https://gw.example/*", 12)).build()?;
+/// let _lane = limiter.lane(&LaneKey::new("https://gw.example/v1", "acme/smart"));
+/// assert_eq!(limiter.snapshot().pools[0].limit, 12);
+/// # Ok::<(), tower_inflight::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PoolSnapshot {
+    /// Its name: that of a lane without a model.
+    pub pool: String,
+    /// Most slots in use at once over all its lanes, now.
+    pub limit: u32,
+    /// The limit moves between this …
+    pub min: u32,
+    /// … and this.
+    pub max: u32,
+    /// Slots kept for interactive calls, now.
+    pub reserve: u32,
+    /// Slots in use.
+    pub inflight: u32,
+    /// Seconds until the pause of the whole pool is over; `null` when there is none.
+    pub paused_until_s: Option<f64>,
+    /// The last time that the limit changed; `null` if it never did.
+    pub last_change: Option<LastChange>,
 }
 
 /// A count per class.
@@ -107,38 +197,49 @@ pub struct ByPriority {
 
 impl Snapshot {
     pub(crate) fn off(generated_at: SystemTime) -> Self {
-        Self { enabled: false, generated_at, lanes: Vec::new() }
+        Self { enabled: false, generated_at, lanes: Vec::new(), pools: Vec::new() }
     }
 
-    pub(crate) fn of<'a>(generated_at: SystemTime, lanes: impl Iterator<Item = (&'a LaneKey, LaneView)>) -> Self {
-        let mut lanes: Vec<LaneSnapshot> = lanes.map(|(key, view)| LaneSnapshot::of(key, &view)).collect();
+    pub(crate) fn of<'a>(
+        generated_at: SystemTime,
+        now: Time,
+        lanes: impl Iterator<Item = (&'a LaneKey, LaneView)>,
+        pools: impl Iterator<Item = (&'a LaneKey, ValveView)>,
+    ) -> Self {
+        let mut lanes: Vec<LaneSnapshot> = lanes.map(|(key, view)| LaneSnapshot::of(key, &view, now)).collect();
         lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
-        Self { enabled: true, generated_at, lanes }
+        let own = pools.filter(|(_, view)| view.limit > 0);
+        let mut pools: Vec<PoolSnapshot> = own.map(|(key, view)| PoolSnapshot::of(key, &view, now)).collect();
+        pools.sort_by(|a, b| a.pool.cmp(&b.pool));
+        Self { enabled: true, generated_at, lanes, pools }
     }
 }
 
 impl Serialize for Snapshot {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut json = serializer.serialize_struct("Snapshot", if self.enabled { 3 } else { 1 })?;
+        let mut json = serializer.serialize_struct("Snapshot", if self.enabled { 4 } else { 1 })?;
         json.serialize_field("enabled", &self.enabled)?;
         if self.enabled {
             let generated_at = humantime::format_rfc3339_millis(self.generated_at).to_string();
             json.serialize_field("generated_at", &generated_at)?;
             json.serialize_field("lanes", &self.lanes)?;
+            json.serialize_field("pools", &self.pools)?;
         }
         json.end()
     }
 }
 
 impl LaneSnapshot {
-    fn of(key: &LaneKey, view: &LaneView) -> Self {
+    fn of(key: &LaneKey, view: &LaneView, now: Time) -> Self {
+        let valve = &view.valve;
+        let (min, max) = bounds(valve);
         let [interactive, default, bulk] = view.waiting;
         debug_assert_eq!(Priority::Bulk.index(), 2);
         Self {
             lane: key.to_string(),
-            limit: view.limit,
-            reserve: view.reserve,
-            inflight: view.in_use,
+            limit: valve.limit,
+            reserve: valve.reserve,
+            inflight: valve.in_use,
             queued: view.waiting.iter().sum(),
             queued_by_priority: ByPriority { interactive, default, bulk },
             oldest_wait_s: seconds(view.oldest_wait),
@@ -146,13 +247,58 @@ impl LaneSnapshot {
             wait_p90_s_5m: seconds(view.wait_p90),
             queue_timeouts_5m: view.timeouts,
             saturated: view.is_saturated,
-            paused_for_s: view.paused_for.map(seconds),
+            min,
+            max,
+            paused_until_s: valve.paused_for.map(seconds),
+            last_change: valve.last_change.map(|change| LastChange::of(change, now)),
+            condition: Condition::of(view),
             offered: view.totals.offered,
             outcomes: named(Outcome::ALL.map(Outcome::as_str), view.totals.outcomes),
             refused: named(Reason::ALL.map(Reason::as_str), view.totals.refused),
             abandoned: view.totals.abandoned,
         }
     }
+}
+
+impl PoolSnapshot {
+    fn of(key: &LaneKey, view: &ValveView, now: Time) -> Self {
+        let (min, max) = bounds(view);
+        Self {
+            pool: key.to_string(),
+            limit: view.limit,
+            min,
+            max,
+            reserve: view.reserve,
+            inflight: view.in_use,
+            paused_until_s: view.paused_for.map(seconds),
+            last_change: view.last_change.map(|change| LastChange::of(change, now)),
+        }
+    }
+}
+
+impl Condition {
+    fn of(view: &LaneView) -> Self {
+        if view.valve.paused_for.is_some() {
+            Self::Paused
+        } else if view.is_degraded {
+            Self::GatewayDegraded
+        } else if view.waiting.iter().any(|&waiting| waiting > 0) {
+            Self::LocalQueue
+        } else {
+            Self::Healthy
+        }
+    }
+}
+
+impl LastChange {
+    fn of(change: LimitChange, now: Time) -> Self {
+        let LimitChange { at, from, to, cause } = change;
+        Self { ago_s: seconds(now.since(at)), from, to, cause: cause.as_str() }
+    }
+}
+
+fn bounds(view: &ValveView) -> (u32, u32) {
+    view.bounds.map_or((view.limit, view.limit), |bounds| (bounds.min, bounds.max))
 }
 
 fn named<const N: usize>(names: [&'static str; N], counts: [u64; N]) -> BTreeMap<&'static str, u64> {

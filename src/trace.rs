@@ -5,11 +5,13 @@ use std::time::Duration;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
 use crate::engine::totals::Reason;
+use crate::limiter::LimitChange;
 use crate::limiter::key::LaneKey;
 
 #[cfg(feature = "tracing")]
 mod emit {
-    use super::{Duration, LaneKey, Outcome, Priority, Reason};
+    use super::{Duration, LaneKey, LimitChange, Outcome, Priority, Reason};
+    use crate::engine::change::ChangeKind;
 
     pub(crate) fn queued(lane: &LaneKey, priority: Priority, ahead: u32) {
         tracing::debug!(target: "tower_inflight", %lane, %priority, ahead, "queued");
@@ -27,6 +29,18 @@ mod emit {
         tracing::debug!(target: "tower_inflight", %lane, "abandoned");
     }
 
+    pub(crate) fn changed(change: &LimitChange<'_>) {
+        let LimitChange { subject, kind, cause } = change;
+        match kind {
+            ChangeKind::Limit { .. } | ChangeKind::Pause { .. } => {
+                tracing::info!(target: "tower_inflight", %subject, %cause, "{kind}");
+            }
+            ChangeKind::Clamped { .. } | ChangeKind::ControllerPanicked => {
+                tracing::warn!(target: "tower_inflight", %subject, %cause, "{kind}");
+            }
+        }
+    }
+
     pub(crate) fn settled(lane: &LaneKey, outcome: Outcome, held: Duration) {
         tracing::debug!(target: "tower_inflight", %lane, outcome = outcome.as_str(), ?held, "settled");
     }
@@ -34,13 +48,14 @@ mod emit {
 
 #[cfg(not(feature = "tracing"))]
 mod emit {
-    use super::{Duration, LaneKey, Outcome, Priority, Reason};
+    use super::{Duration, LaneKey, LimitChange, Outcome, Priority, Reason};
 
     pub(crate) fn queued(_: &LaneKey, _: Priority, _: u32) {}
     pub(crate) fn granted(_: &LaneKey, _: Priority, _: Duration) {}
     pub(crate) fn refused(_: &LaneKey, _: Reason) {}
     pub(crate) fn abandoned(_: &LaneKey) {}
+    pub(crate) fn changed(_: &LimitChange<'_>) {}
     pub(crate) fn settled(_: &LaneKey, _: Outcome, _: Duration) {}
 }
 
-pub(crate) use emit::{abandoned, granted, queued, refused, settled};
+pub(crate) use emit::{abandoned, changed, granted, queued, refused, settled};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::duration::{OrOff, Text};
-use super::{ConfigError, LaneOverride, LimitConfig, PoolLimit};
+use super::{ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit};
 
 /// More than any process can have in flight; a larger number is a typo.
 const MAX_COUNT: u32 = 1_000_000;
@@ -19,7 +19,7 @@ const NO_PAUSE: &str = "without a pause every caller would be back at once";
 pub(super) fn check(config: &LimitConfig) -> Result<(), ConfigError> {
     check_base(config)?;
     for (n, lane) in config.overrides.iter().enumerate() {
-        check_override(&Section(format!("overrides[{n}].")), lane, config.max_inflight)?;
+        check_override(&Section(format!("overrides[{n}].")), lane, config)?;
     }
     for (n, pool) in config.pools.iter().enumerate() {
         check_pool(&Section(format!("pools[{n}].")), pool)?;
@@ -30,6 +30,7 @@ pub(super) fn check(config: &LimitConfig) -> Result<(), ConfigError> {
 fn check_base(config: &LimitConfig) -> Result<(), ConfigError> {
     let root = Section(String::new());
     root.count("max_inflight", config.max_inflight)?;
+    root.limit(&config.limit)?;
     root.count("interactive_reserve", config.interactive_reserve)?;
     // The default reserve stands beside "off", and is what overrides and pools start from.
     if config.max_inflight > 0 {
@@ -52,7 +53,7 @@ fn check_base(config: &LimitConfig) -> Result<(), ConfigError> {
     root.guard("idle_timeout", Some(OrOff(config.idle_timeout)), NO_GUARD)
 }
 
-fn check_override(section: &Section, lane: &LaneOverride, base_max_inflight: u32) -> Result<(), ConfigError> {
+fn check_override(section: &Section, lane: &LaneOverride, base: &LimitConfig) -> Result<(), ConfigError> {
     section.pattern("lane", &lane.lane)?;
     if !lane.lane.contains(['*', '|']) {
         let allowed = "a whole lane name `endpoint|model`, or a part of one with `*` for the rest";
@@ -61,9 +62,15 @@ fn check_override(section: &Section, lane: &LaneOverride, base_max_inflight: u32
     if let Some(max_inflight) = lane.max_inflight {
         section.count("max_inflight", max_inflight)?;
     }
+    if let Some(limit) = &lane.limit {
+        section.limit(limit)?;
+    }
     if let Some(reserve) = lane.interactive_reserve {
         section.count("interactive_reserve", reserve)?;
-        section.reserve(reserve, lane.max_inflight.unwrap_or(base_max_inflight))?;
+        let max_inflight = lane.max_inflight.unwrap_or(base.max_inflight);
+        if max_inflight > 0 || lane.limit.as_ref().unwrap_or(&base.limit).is_fixed() {
+            section.reserve(reserve, max_inflight)?;
+        }
     }
     if let Some(Text(timeout)) = lane.queue_timeout {
         section.duration("queue_timeout", timeout, NO_WAITING)?;
@@ -80,9 +87,15 @@ fn check_override(section: &Section, lane: &LaneOverride, base_max_inflight: u32
 
 fn check_pool(section: &Section, pool: &PoolLimit) -> Result<(), ConfigError> {
     section.pattern("endpoint", &pool.endpoint)?;
-    section.count_from_one("max_inflight", pool.max_inflight, "for no cap leave the entry out")?;
+    section.limit(&pool.limit)?;
+    if pool.limit.is_fixed() {
+        section.count_from_one("max_inflight", pool.max_inflight, "for no cap leave the entry out")?;
+    } else {
+        section.count("max_inflight", pool.max_inflight)?;
+    }
     match pool.interactive_reserve {
-        Some(reserve) => section.reserve(reserve, pool.max_inflight),
+        Some(reserve) if pool.max_inflight > 0 => section.reserve(reserve, pool.max_inflight),
+        Some(reserve) => section.count("interactive_reserve", reserve),
         None => Ok(()),
     }
 }
@@ -118,6 +131,16 @@ impl Section {
             limit => format!("at most `max_inflight` ({limit})"),
         };
         self.refuse("interactive_reserve", reserve, allowed)
+    }
+
+    fn limit(&self, limit: &Limit) -> Result<(), ConfigError> {
+        match limit.steering(0) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let key = format!("limit.{}.{}", limit.name(), error.field());
+                self.refuse(&key, error.value(), error.allowed())
+            }
+        }
     }
 
     fn duration(&self, key: &str, value: Duration, instead_of_zero: &str) -> Result<(), ConfigError> {

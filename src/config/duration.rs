@@ -45,32 +45,27 @@ impl<'de> Deserialize<'de> for OrOff {
 }
 
 /// `Duration` as text.
-pub(super) mod text {
+pub(crate) mod text {
     use super::*;
 
-    pub(in crate::config) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         Text(*value).serialize(serializer)
     }
 
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         Text::deserialize(deserializer).map(|Text(duration)| duration)
     }
 }
 
 /// `Option<Duration>` as text, `"off"` or nothing, where the last two mean the same.
-pub(super) mod or_off {
+pub(crate) mod or_off {
     use super::*;
 
-    pub(in crate::config) fn serialize<S: Serializer>(
-        value: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         OrOff(*value).serialize(serializer)
     }
 
-    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
         Ok(Option::deserialize(deserializer)?.and_then(|OrOff(duration)| duration))
     }
 }

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Aging;
 use super::duration::{OrOff, Text};
+use super::{Aging, Limit};
 
 /// Other values for the lanes whose shown name matches a pattern.
 ///
@@ -57,6 +57,8 @@ pub struct LaneOverride {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_inflight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<Limit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) interactive_reserve: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) queue_timeout: Option<Text>,
@@ -81,6 +83,7 @@ impl LaneOverride {
         Self {
             lane: lane.into(),
             max_inflight: None,
+            limit: None,
             interactive_reserve: None,
             queue_timeout: None,
             max_queue: None,
@@ -96,6 +99,12 @@ impl LaneOverride {
     #[must_use]
     pub fn max_inflight(self, calls: u32) -> Self {
         Self { max_inflight: Some(calls), ..self }
+    }
+
+    /// What decides how many calls may be in flight in each of these lanes.
+    #[must_use]
+    pub fn limit(self, limit: Limit) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 
     /// How many slots of each of these lanes only interactive calls may take.

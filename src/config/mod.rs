@@ -2,9 +2,10 @@
 
 mod aging;
 mod check;
-mod duration;
+pub(crate) mod duration;
 mod error;
 mod lane;
+mod limit;
 mod pattern;
 mod policy;
 mod pool;
@@ -20,7 +21,8 @@ use serde::{Deserialize, Serialize};
 pub use self::aging::Aging;
 pub use self::error::ConfigError;
 pub use self::lane::LaneOverride;
-pub(crate) use self::policy::{Guards, LaneRules, Policy};
+pub use self::limit::Limit;
+pub(crate) use self::policy::{Guards, Policy};
 pub use self::pool::PoolLimit;
 
 /// Every limit of a [`Limiter`](crate::Limiter): for each lane, for the lanes of a provider together, and in all.
@@ -85,8 +87,14 @@ pub use self::pool::PoolLimit;
 pub struct LimitConfig {
     /// Most calls in flight at once in each lane of this process. Default 0: no limit.
     ///
-    /// With no limit here, in [`overrides`](Self::overrides) or in [`pools`](Self::pools), the limiter is off.
+    /// With no limit here, in [`overrides`](Self::overrides) or in [`pools`](Self::pools), and a fixed
+    /// [`limit`](Self::limit), the limiter is off.
     pub max_inflight: u32,
+
+    /// What decides how many calls may be in flight in each lane: a fixed number, which is the default, or a controller
+    /// that finds and follows the capacity of the upstream. [`max_inflight`](Self::max_inflight) bounds what it finds.
+    #[serde(skip_serializing_if = "Limit::is_fixed")]
+    pub limit: Limit,
 
     /// How many of a lane's slots only interactive calls may take. Default 1.
     ///
@@ -153,6 +161,7 @@ impl Default for LimitConfig {
     fn default() -> Self {
         Self {
             max_inflight: 0,
+            limit: Limit::Fixed,
             interactive_reserve: 1,
             queue_timeout: Duration::from_secs(300),
             max_queue: 1_000,

@@ -3,8 +3,10 @@ use std::time::Duration;
 use super::check::check;
 use super::duration::{OrOff, Text};
 use super::pattern::matches;
-use super::{ConfigError, LaneOverride, LimitConfig};
-use crate::engine::policy::{LanePolicy, PoolPolicy};
+use super::{ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit};
+use crate::engine::pause::PauseBounds;
+use crate::engine::policy::{LanePolicy, SlotPolicy};
+use crate::engine::steering::Steering;
 use crate::limiter::key::{Kind, LaneKey};
 
 /// A configuration that has been checked, and what it says about each lane and pool.
@@ -14,7 +16,7 @@ pub(crate) struct Policy {
     enabled: bool,
 }
 
-/// What one lane gets: how to be let in, and how long to be silent after.
+/// What one lane gets, but for what decides its limit: how to be let in, and how long to be silent after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneRules {
     pub(crate) admission: LanePolicy,
@@ -31,8 +33,12 @@ pub(crate) struct Guards {
 impl Policy {
     pub(crate) fn compile(config: LimitConfig) -> Result<Self, ConfigError> {
         check(&config)?;
+        let limits = |lane: &LaneOverride| {
+            lane.max_inflight.is_some_and(|limit| limit > 0) || lane.limit.as_ref().is_some_and(|it| !it.is_fixed())
+        };
         let enabled = config.max_inflight > 0
-            || config.overrides.iter().any(|lane| lane.max_inflight.is_some_and(|limit| limit > 0))
+            || !config.limit.is_fixed()
+            || config.overrides.iter().any(limits)
             || !config.pools.is_empty();
         Ok(Self { config, enabled })
     }
@@ -50,19 +56,44 @@ impl Policy {
                 apply(entry, &mut rules);
             }
         }
-        let LanePolicy { limit, reserve, .. } = rules.admission;
-        rules.admission.reserve = fitting(reserve, limit);
         rules
     }
 
-    pub(crate) fn pool(&self, endpoint: &str, kind: Kind) -> PoolPolicy {
+    /// What decides the lane's limit: of several matching overrides that say so, the last.
+    pub(crate) fn lane_limit(&self, lane: &LaneKey) -> &Limit {
+        if self.config.overrides.iter().all(|entry| entry.limit.is_none()) {
+            return &self.config.limit;
+        }
+        let shown = lane.to_string();
+        let mut matching = self.config.overrides.iter().rev().filter(|entry| matches(&entry.lane, &shown));
+        matching.find_map(|entry| entry.limit.as_ref()).unwrap_or(&self.config.limit)
+    }
+
+    /// A new controller for the lane, if its limit is not fixed.
+    pub(crate) fn steer_lane(&self, lane: &LaneKey, seed: u64) -> Option<Steering> {
+        self.lane_limit(lane).steering(seed).expect(CHECKED)
+    }
+
+    /// A new controller for the pool, if its limit is not fixed.
+    pub(crate) fn steer_pool(&self, endpoint: &str, kind: Kind, seed: u64) -> Option<Steering> {
+        self.pool_limit(endpoint, kind).steering(seed).expect(CHECKED)
+    }
+
+    pub(crate) fn pool(&self, endpoint: &str, kind: Kind) -> SlotPolicy {
+        self.pool_entry(endpoint, kind).map_or_else(SlotPolicy::default, |pool| SlotPolicy {
+            limit: pool.max_inflight,
+            reserve: pool.interactive_reserve.unwrap_or(self.config.interactive_reserve),
+        })
+    }
+
+    pub(crate) fn pool_limit(&self, endpoint: &str, kind: Kind) -> &Limit {
+        self.pool_entry(endpoint, kind).map_or(&Limit::Fixed, |pool| &pool.limit)
+    }
+
+    fn pool_entry(&self, endpoint: &str, kind: Kind) -> Option<&PoolLimit> {
         let of_kind = |wanted: Option<Kind>| wanted.is_none_or(|wanted| wanted == kind);
         let mut latest_first = self.config.pools.iter().rev();
-        let Some(pool) = latest_first.find(|pool| of_kind(pool.kind) && matches(&pool.endpoint, endpoint)) else {
-            return PoolPolicy::default();
-        };
-        let reserve = pool.interactive_reserve.unwrap_or(self.config.interactive_reserve);
-        PoolPolicy { limit: pool.max_inflight, reserve: fitting(reserve, pool.max_inflight) }
+        latest_first.find(|pool| of_kind(pool.kind) && matches(&pool.endpoint, endpoint))
     }
 
     pub(crate) fn max_lanes(&self) -> usize {
@@ -81,25 +112,25 @@ impl Policy {
         let config = &self.config;
         LaneRules {
             admission: LanePolicy {
-                limit: config.max_inflight,
-                reserve: config.interactive_reserve,
+                slots: SlotPolicy { limit: config.max_inflight, reserve: config.interactive_reserve },
                 queue_timeout: config.queue_timeout,
                 max_queue: config.max_queue,
                 max_queue_per_class: config.max_queue_per_class,
                 max_queue_per_tenant: config.max_queue_per_tenant,
                 aging_step: config.aging_step.step(),
-                min_pause: config.min_pause,
-                max_pause: config.max_pause,
+                pauses: PauseBounds { min: config.min_pause, max: config.max_pause },
             },
             guards: Guards { first_byte: config.first_byte_timeout, idle: config.idle_timeout },
         }
     }
 }
 
+const CHECKED: &str = "a policy is checked before it is used";
+
 fn apply(entry: &LaneOverride, rules: &mut LaneRules) {
     let LaneRules { admission, guards } = rules;
-    admission.limit = entry.max_inflight.unwrap_or(admission.limit);
-    admission.reserve = entry.interactive_reserve.unwrap_or(admission.reserve);
+    admission.slots.limit = entry.max_inflight.unwrap_or(admission.slots.limit);
+    admission.slots.reserve = entry.interactive_reserve.unwrap_or(admission.slots.reserve);
     admission.queue_timeout = entry.queue_timeout.map_or(admission.queue_timeout, |Text(after)| after);
     admission.max_queue = entry.max_queue.unwrap_or(admission.max_queue);
     admission.max_queue_per_class = entry.max_queue_per_class.or(admission.max_queue_per_class);
@@ -107,9 +138,4 @@ fn apply(entry: &LaneOverride, rules: &mut LaneRules) {
     admission.aging_step = entry.aging_step.map_or(admission.aging_step, |aging| aging.step());
     guards.first_byte = entry.first_byte_timeout.map_or(guards.first_byte, |OrOff(after)| after);
     guards.idle = entry.idle_timeout.map_or(guards.idle, |OrOff(after)| after);
-}
-
-/// Leaves the other classes at least one slot.
-fn fitting(reserve: u32, limit: u32) -> u32 {
-    reserve.min(limit.saturating_sub(1))
 }

@@ -1,8 +1,12 @@
 use serde::{Deserialize, Serialize};
 
+use super::Limit;
 use crate::limiter::key::Kind;
 
-/// A cap over all lanes of a provider and kind together, on top of what each lane allows.
+/// A cap over all lanes of a provider and kind together, on top of what each lane allows: the smaller rules.
+///
+/// With a [`Limit`] that adapts, the controller sees the calls of all these lanes, and a pause that one of them is asked
+/// for holds them all back: the provider is taken for one upstream.
 ///
 /// The pattern is compared with the whole endpoint, with `*` as in [`LaneOverride`](crate::LaneOverride). Each endpoint
 /// that matches has a pool of its own for each kind: a pattern for two endpoints does not make them share. Of several
@@ -39,14 +43,18 @@ use crate::limiter::key::Kind;
 ///
 /// # Errors
 ///
-/// Refused are an empty pattern, a cap of 0 (leave the entry out for no cap) and a reserve above the cap.
+/// Refused are an empty pattern, a cap of 0 (leave the entry out for no cap) unless a controller finds the limit, settings
+/// of a controller that can never work, and a reserve above the cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolLimit {
     pub(super) endpoint: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kind: Option<Kind>,
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) max_inflight: u32,
+    #[serde(default, skip_serializing_if = "Limit::is_fixed")]
+    pub(super) limit: Limit,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) interactive_reserve: Option<u32>,
 }
@@ -55,7 +63,19 @@ impl PoolLimit {
     /// At most `max_inflight` calls at once in the pool of each kind on each endpoint that matches `endpoint`.
     #[must_use]
     pub fn new(endpoint: impl Into<String>, max_inflight: u32) -> Self {
-        Self { endpoint: endpoint.into(), kind: None, max_inflight, interactive_reserve: None }
+        Self { endpoint: endpoint.into(), kind: None, max_inflight, limit: Limit::Fixed, interactive_reserve: None }
+    }
+
+    /// As many calls at once in the pool of each kind on each endpoint that matches `endpoint` as `limit` finds good.
+    #[must_use]
+    pub fn with_limit(endpoint: impl Into<String>, limit: Limit) -> Self {
+        Self { limit, ..Self::new(endpoint, 0) }
+    }
+
+    /// No more than this, whatever the controller finds.
+    #[must_use]
+    pub fn max_inflight(self, calls: u32) -> Self {
+        Self { max_inflight: calls, ..self }
     }
 
     /// Only for the pools of this kind.
@@ -70,4 +90,8 @@ impl PoolLimit {
     pub fn interactive_reserve(self, slots: u32) -> Self {
         Self { interactive_reserve: Some(slots), ..self }
     }
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }

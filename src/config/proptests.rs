@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::policy::LaneRules;
 use super::*;
 use crate::limiter::key::{Kind, LaneKey};
 
@@ -58,8 +59,22 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
 fn pools() -> impl Strategy<Value = PoolLimit> {
     let kinds = prop::sample::select(vec![Kind::Chat, Kind::Embedding, Kind::Other]);
     ("[ef*]{1,2}", maybe(kinds), counts(), maybe(reserves())).prop_map(|(endpoint, kind, max_inflight, reserve)| {
-        PoolLimit { endpoint, kind, max_inflight, interactive_reserve: reserve }
+        PoolLimit { endpoint, kind, max_inflight, limit: Limit::Fixed, interactive_reserve: reserve }
     })
+}
+
+fn limits() -> impl Strategy<Value = Limit> {
+    use crate::engine::controller::{AimdConfig, KneeConfig};
+    let bounds = || (counts(), counts(), counts());
+    prop_oneof![
+        3 => Just(Limit::Fixed),
+        1 => bounds().prop_map(|(min_limit, initial_limit, max_limit)| {
+            Limit::Adaptive(KneeConfig { initial_limit, min_limit, max_limit })
+        }),
+        1 => (bounds(), 0.0_f64..1.2).prop_map(|((min_limit, initial_limit, max_limit), decrease)| {
+            Limit::Aimd(AimdConfig { initial_limit, min_limit, max_limit, decrease, ..AimdConfig::default() })
+        }),
+    ]
 }
 
 prop_compose! {
@@ -71,11 +86,12 @@ prop_compose! {
         (first_byte_timeout, idle_timeout) in (maybe(durations()), maybe(durations())),
         overrides in prop::collection::vec(overrides(), 0..3),
         pools in prop::collection::vec(pools(), 0..3),
+        limit in limits(),
     ) -> LimitConfig {
         LimitConfig {
             max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
             max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
-            pools,
+            pools, limit,
         }
     }
 }
@@ -87,12 +103,14 @@ proptest! {
         let Ok(policy) = Policy::compile(config) else { return Ok(()) };
         prop_assert!(policy.max_lanes() > 0);
         for (endpoint, model) in [("e", "m"), ("e", "n"), ("f", "m"), ("ef", "mn")] {
-            let LaneRules { admission, guards } = policy.lane(&LaneKey::new(endpoint, model));
+            let lane = LaneKey::new(endpoint, model);
+            let LaneRules { admission, guards } = policy.lane(&lane);
             let pool = policy.pool(endpoint, Kind::Chat);
-            prop_assert!(admission.reserve < admission.limit.max(1));
-            prop_assert!(pool.reserve < pool.limit.max(1));
-            prop_assert!(policy.is_enabled() || (admission.limit, pool.limit) == (0, 0));
-            prop_assert!(!admission.min_pause.is_zero() && admission.min_pause <= admission.max_pause);
+            let is_fixed = policy.lane_limit(&lane).is_fixed() && policy.pool_limit(endpoint, Kind::Chat).is_fixed();
+            let is_unlimited = is_fixed && (admission.slots.limit, pool.limit) == (0, 0);
+            prop_assert!(policy.is_enabled() || is_unlimited);
+            prop_assert!(policy.steer_lane(&lane, 1).is_none() == policy.lane_limit(&lane).is_fixed());
+            prop_assert!(!admission.pauses.min.is_zero() && admission.pauses.min <= admission.pauses.max);
             prop_assert_ne!(admission.max_queue_per_class, Some(0));
             prop_assert_ne!(admission.max_queue_per_tenant, Some(0));
             let timers = [Some(admission.queue_timeout), admission.aging_step, guards.first_byte, guards.idle];

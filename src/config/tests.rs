@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::engine::policy::PoolPolicy;
+use crate::engine::policy::SlotPolicy;
 use crate::limiter::key::{Kind, LaneKey};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -103,15 +103,14 @@ fn unknown_key_is_named_together_with_the_known_ones() {
     }
     let error = parse_error("[[overrides]]\nlane = '*'\nmax_lanes = 2");
     assert!(error.contains("unknown field `max_lanes`") && error.contains("`idle_timeout`"), "{error}");
-    let error = parse_error("[[pools]]\nendpoint = '*'\nlimit = 2");
-    assert!(error.contains("unknown field `limit`") && error.contains("`max_inflight`"), "{error}");
+    let error = parse_error("[[pools]]\nendpoint = '*'\ncap = 2");
+    assert!(error.contains("unknown field `cap`") && error.contains("`max_inflight`"), "{error}");
 }
 
 #[test]
 fn override_or_pool_without_its_pattern_is_an_error() {
     assert!(parse_error("[[overrides]]\nmax_inflight = 2").contains("missing field `lane`"));
     assert!(parse_error("[[pools]]\nmax_inflight = 2").contains("missing field `endpoint`"));
-    assert!(parse_error("[[pools]]\nendpoint = '*'").contains("missing field `max_inflight`"));
 }
 
 #[test]
@@ -212,22 +211,8 @@ fn bounds_themselves_are_accepted() {
          queue_timeout = '1ns'\naging_step = '30days'\nmin_pause = '30days'\nmax_pause = '30days'",
     );
     let rules = policy.lane(&LaneKey::new("e", "m")).admission;
-    assert_eq!((rules.limit, rules.reserve), (1_000_000, 999_999));
-    assert_eq!((rules.min_pause, rules.max_pause, rules.aging_step), (MONTH, MONTH, Some(MONTH)));
-}
-
-#[test]
-fn reserve_always_leaves_a_slot_to_the_others() {
-    let policy = compiled(
-        "max_inflight = 3\ninteractive_reserve = 3\n
-         [[overrides]]\nlane = '*|one'\nmax_inflight = 1\n
-         [[overrides]]\nlane = '*|two'\nmax_inflight = 2\n
-         [[overrides]]\nlane = '*|free'\nmax_inflight = 0\n
-         [[pools]]\nendpoint = 'e'\nmax_inflight = 2",
-    );
-    let reserve = |model: &str| policy.lane(&LaneKey::new("e", model)).admission.reserve;
-    assert_eq!(["other", "one", "two", "free"].map(reserve), [2, 0, 1, 0]);
-    assert_eq!(policy.pool("e", Kind::Chat), PoolPolicy { limit: 2, reserve: 1 });
+    assert_eq!(rules.slots, SlotPolicy { limit: 1_000_000, reserve: 1_000_000 });
+    assert_eq!((rules.pauses.min, rules.pauses.max, rules.aging_step), (MONTH, MONTH, Some(MONTH)));
 }
 
 #[test]
@@ -238,15 +223,15 @@ fn later_override_wins_field_by_field() {
          [[overrides]]\nlane = 'https://gw/v1|acme/smart'\nmax_inflight = 2\nmax_queue_per_class = 4",
     );
     let smart = policy.lane(&LaneKey::new("https://gw/v1", "acme/smart"));
-    assert_eq!((smart.admission.limit, smart.admission.max_queue), (2, 50));
+    assert_eq!((smart.admission.slots.limit, smart.admission.max_queue), (2, 50));
     assert_eq!((smart.admission.max_queue_per_class, smart.admission.aging_step), (Some(4), None));
     assert_eq!((smart.admission.queue_timeout, smart.guards.idle), (10 * SECOND, None));
 
     let fast = policy.lane(&LaneKey::new("https://gw/v1", "acme/fast"));
-    assert_eq!((fast.admission.limit, fast.admission.max_queue_per_class), (20, None));
+    assert_eq!((fast.admission.slots.limit, fast.admission.max_queue_per_class), (20, None));
 
     let other = policy.lane(&LaneKey::new("https://gw/v1", "other"));
-    assert_eq!((other.admission.limit, other.admission.max_queue), (6, 1_000));
+    assert_eq!((other.admission.slots.limit, other.admission.max_queue), (6, 1_000));
     assert_eq!(other.guards, Guards { first_byte: None, idle: Some(5 * SECOND) });
 }
 
@@ -257,9 +242,9 @@ fn pattern_is_compared_with_the_shown_name() {
          [[overrides]]\nlane = 'e|*'\nmax_queue = 7\n",
     );
     let embedding = policy.lane(&LaneKey::new("f", "m").with_kind(Kind::Embedding));
-    assert_eq!((embedding.admission.limit, embedding.admission.max_queue), (3, 1_000));
+    assert_eq!((embedding.admission.slots.limit, embedding.admission.max_queue), (3, 1_000));
     let nameless = policy.lane(&LaneKey::without_model("e"));
-    assert_eq!((nameless.admission.limit, nameless.admission.max_queue), (0, 7));
+    assert_eq!((nameless.admission.slots.limit, nameless.admission.max_queue), (0, 7));
 }
 
 #[test]
@@ -268,10 +253,10 @@ fn last_matching_pool_applies() {
         "[[pools]]\nendpoint = 'https://gw/*'\nmax_inflight = 12\ninteractive_reserve = 4\n
          [[pools]]\nendpoint = 'https://gw/v1'\nkind = 'embedding'\nmax_inflight = 40",
     );
-    assert_eq!(policy.pool("https://gw/v1", Kind::Chat), PoolPolicy { limit: 12, reserve: 4 });
-    assert_eq!(policy.pool("https://gw/v1", Kind::Embedding), PoolPolicy { limit: 40, reserve: 1 });
-    assert_eq!(policy.pool("https://gw/v2", Kind::Embedding), PoolPolicy { limit: 12, reserve: 4 });
-    assert_eq!(policy.pool("https://other", Kind::Chat), PoolPolicy { limit: 0, reserve: 0 });
+    assert_eq!(policy.pool("https://gw/v1", Kind::Chat), SlotPolicy { limit: 12, reserve: 4 });
+    assert_eq!(policy.pool("https://gw/v1", Kind::Embedding), SlotPolicy { limit: 40, reserve: 1 });
+    assert_eq!(policy.pool("https://gw/v2", Kind::Embedding), SlotPolicy { limit: 12, reserve: 4 });
+    assert_eq!(policy.pool("https://other", Kind::Chat), SlotPolicy::default());
 }
 
 #[test]
@@ -280,4 +265,75 @@ fn one_limit_anywhere_enables() {
     assert!(compiled("max_inflight = 1").is_enabled());
     assert!(compiled("[[overrides]]\nlane = '*'\nmax_inflight = 1").is_enabled());
     assert!(compiled("[[pools]]\nendpoint = '*'\nmax_inflight = 1").is_enabled());
+}
+
+#[test]
+fn a_limit_is_named_or_a_table_of_one_controllers_settings() {
+    use crate::engine::controller::{AimdConfig, GradientConfig, KneeConfig, LatencyTarget};
+
+    assert_eq!(toml("limit = 'fixed'").limit, Limit::Fixed);
+    assert_eq!(toml("limit = 'adaptive'").limit, Limit::Adaptive(KneeConfig::default()));
+    assert_eq!(toml("limit = { gradient = {} }").limit, Limit::Gradient(GradientConfig::default()));
+    let latency = Some(LatencyTarget { first_byte: Some(Duration::from_millis(1_500)), ..LatencyTarget::default() });
+    assert_eq!(
+        toml("[limit.aimd]\ninitial_limit = 180\nlatency = { first_byte = '1500ms' }").limit,
+        Limit::Aimd(AimdConfig { initial_limit: 180, latency, ..AimdConfig::default() })
+    );
+    for (text, told) in [
+        (
+            "limit = 'adaptative'",
+            "unknown variant `adaptative`, expected one of `fixed`, `adaptive`, `aimd`, `gradient`",
+        ),
+        ("limit = { knee = {} }", "expected one of `adaptive`, `aimd`, `gradient`"),
+        ("limit = { aimd = {}, gradient = {} }", "`aimd` and `gradient` cannot both decide the limit"),
+        ("limit = { aimd = { backoff = 0.5 } }", "unknown field `backoff`"),
+        ("limit = 8", "one of fixed, adaptive, aimd, gradient"),
+        ("limit = {}", "one of fixed, adaptive, aimd, gradient"),
+    ] {
+        let error = parse_error(text);
+        assert!(error.contains(told), "{text}: {error}");
+    }
+}
+
+// Case 95.
+#[test]
+fn controllers_that_can_never_work_are_refused_with_the_path_of_the_setting() {
+    for (text, told) in [
+        ("limit = { adaptive = { min_limit = 0 } }", "`limit.adaptive.min_limit` is 0, allowed: 1 to 1000000"),
+        ("limit = { aimd = { decrease = 1.5 } }", "`limit.aimd.decrease` is 1.5, allowed: more than 0 and less than 1"),
+        ("limit = { aimd = { decrease = nan } }", "`limit.aimd.decrease` is NaN, allowed: more than 0 and less than 1"),
+        ("limit = { aimd = { latency = {} } }", "`limit.aimd.latency` is without a target"),
+        (
+            "[[overrides]]\nlane = '*'\nlimit = { gradient = { max_limit = 2, initial_limit = 9 } }",
+            "`overrides[0].limit.gradient.initial_limit` is 9, allowed: `min_limit` (1) to `max_limit` (2)",
+        ),
+        (
+            "[[pools]]\nendpoint = '*'\nlimit = { adaptive = { max_limit = 0 } }",
+            "`pools[0].limit.adaptive.max_limit` is 0",
+        ),
+    ] {
+        let error = refusal(text).to_string();
+        assert!(error.starts_with(told), "{text}: {error}");
+    }
+}
+
+#[test]
+fn an_adaptive_limit_anywhere_enables_and_needs_no_number() {
+    assert!(compiled("limit = 'adaptive'").is_enabled());
+    assert!(compiled("[[overrides]]\nlane = '*|a'\nlimit = 'aimd'\ninteractive_reserve = 3").is_enabled());
+    let policy = compiled("[[pools]]\nendpoint = 'e'\nlimit = 'adaptive'\ninteractive_reserve = 3");
+    assert!(policy.is_enabled() && !policy.pool_limit("e", Kind::Chat).is_fixed());
+    assert_eq!(policy.pool("e", Kind::Chat), SlotPolicy { limit: 0, reserve: 3 });
+}
+
+#[test]
+fn the_last_matching_override_with_a_limit_decides_the_lanes_controller() {
+    let policy = compiled(
+        "limit = 'gradient'\n
+         [[overrides]]\nlane = '*|a*'\nlimit = 'adaptive'\n
+         [[overrides]]\nlane = '*|ab'\nlimit = 'fixed'\nmax_inflight = 4\n
+         [[overrides]]\nlane = '*|ab'\nmax_queue = 4",
+    );
+    let name = |model: &str| policy.lane_limit(&LaneKey::new("e", model)).name();
+    assert_eq!(["x", "a", "ab"].map(name), ["gradient", "adaptive", "fixed"]);
 }

@@ -61,15 +61,16 @@ impl Capacity {
         self.in_use.iter().sum()
     }
 
-    /// The classes that may take a slot now.
+    /// The classes that may take a slot while no more than `most` may be in use, nor more than the limit.
     #[inline]
-    pub(crate) fn open_to(&self) -> ClassSet {
+    pub(crate) fn open_to(&self, most: u32) -> ClassSet {
         let Some(limit) = self.limit else { return ClassSet::ALL };
+        let limit = limit.min(most);
         let [interactive, default, bulk] = self.in_use;
         let others = default + bulk;
         if interactive + others >= limit {
             ClassSet::NONE
-        } else if others >= limit - self.reserve() {
+        } else if others >= limit - self.reserve.min(limit - 1) {
             ClassSet::INTERACTIVE
         } else {
             ClassSet::ALL
@@ -99,7 +100,7 @@ mod tests {
         let mut capacity = Capacity::new(8, 2);
         capacity.resize(1, 2);
         assert_eq!(capacity.reserve(), 0);
-        assert_eq!(capacity.open_to(), ClassSet::ALL);
+        assert_eq!(capacity.open_to(u32::MAX), ClassSet::ALL);
     }
 
     // Case 24.
@@ -107,22 +108,22 @@ mod tests {
     fn the_reserve_is_open_to_interactive_callers_alone() {
         let mut capacity = Capacity::new(4, 1);
         for _ in 0..3 {
-            assert!(capacity.open_to().contains(Priority::Bulk));
+            assert!(capacity.open_to(u32::MAX).contains(Priority::Bulk));
             capacity.take(Priority::Bulk);
         }
-        assert_eq!(capacity.open_to(), ClassSet::INTERACTIVE);
+        assert_eq!(capacity.open_to(u32::MAX), ClassSet::INTERACTIVE);
         capacity.take(Priority::Interactive);
-        assert_eq!(capacity.open_to(), ClassSet::NONE);
+        assert_eq!(capacity.open_to(u32::MAX), ClassSet::NONE);
     }
 
     #[test]
     fn interactive_callers_may_use_every_slot() {
         let mut capacity = Capacity::new(4, 1);
         for _ in 0..4 {
-            assert!(capacity.open_to().contains(Priority::Interactive));
+            assert!(capacity.open_to(u32::MAX).contains(Priority::Interactive));
             capacity.take(Priority::Interactive);
         }
-        assert!(capacity.open_to().is_empty());
+        assert!(capacity.open_to(u32::MAX).is_empty());
     }
 
     proptest! {
@@ -132,7 +133,7 @@ mod tests {
         ) {
             let mut capacity = Capacity::new(limit, reserve);
             for class in wants.into_iter().map(|n| Priority::ALL[n]) {
-                if capacity.open_to().contains(class) {
+                if capacity.open_to(u32::MAX).contains(class) {
                     capacity.take(class);
                 }
             }

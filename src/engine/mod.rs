@@ -24,9 +24,10 @@
 //! 6. Callers that are not interactive together hold fewer than `limit - reserve` slots when one of them is granted.
 
 pub(crate) mod capacity;
-// The limiter does not use controllers yet: only the simulator does.
-#[cfg(feature = "simulator")]
+pub(crate) mod change;
 pub(crate) mod controller;
+pub(crate) mod health;
+pub(crate) mod jitter;
 pub(crate) mod lane;
 pub(crate) mod list;
 pub(crate) mod outcome;
@@ -36,7 +37,9 @@ pub(crate) mod pool;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod slab;
+pub(crate) mod steering;
 pub(crate) mod step;
 pub(crate) mod time;
 pub(crate) mod totals;
+pub(crate) mod valve;
 pub(crate) mod window;

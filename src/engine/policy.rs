@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use super::pause::PauseBounds;
+
 /// What one lane allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LanePolicy {
-    /// Most slots in use at once; 0 = unlimited.
-    pub(crate) limit: u32,
-    /// Slots for interactive callers only. Below `limit`, and 0 when there is none.
-    pub(crate) reserve: u32,
+    pub(crate) slots: SlotPolicy,
     pub(crate) queue_timeout: Duration,
     /// 0 = no waiting.
     pub(crate) max_queue: u32,
@@ -16,16 +15,15 @@ pub(crate) struct LanePolicy {
     pub(crate) max_queue_per_tenant: Option<u32>,
     /// `None` = waiters stay in their own class. Never zero.
     pub(crate) aging_step: Option<Duration>,
-    /// Never zero, never above `max_pause`.
-    pub(crate) min_pause: Duration,
-    pub(crate) max_pause: Duration,
+    /// Never zero, the least never above the most.
+    pub(crate) pauses: PauseBounds,
 }
 
-/// What the lanes of one endpoint and kind may use together.
+/// How many slots a lane has, or the lanes of one endpoint and kind have together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PoolPolicy {
-    /// 0 = no cap.
+pub(crate) struct SlotPolicy {
+    /// Most slots in use at once; 0 = unlimited. A controller moves the limit below it.
     pub(crate) limit: u32,
-    /// Slots for interactive callers only. Below `limit`, and 0 when there is none.
+    /// Slots for interactive callers only, at most one fewer than the limit at any moment.
     pub(crate) reserve: u32,
 }

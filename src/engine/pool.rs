@@ -1,29 +1,40 @@
 //! One scheduling domain: the lanes of one provider and kind, and the cap over all of them.
 //!
 //! Which waiter goes next depends on the pool's slots, the lane's slots, both reserves and the lane's pause together, so
-//! it is decided here in one step. Later gates (tokens, breaker, shares) join in [`Lane::open_to`] and in
+//! it is decided here in one step. Later gates (tokens, breaker, shares) join in [`Valve::open_to`] and in
 //! [`Pool::grant`].
 
 use std::task::Waker;
 use std::time::Duration;
 
-use super::capacity::Capacity;
+use super::jitter::Jitter;
 use super::lane::{Lane, LaneView};
-use super::outcome::Verdict;
-use super::policy::{LanePolicy, PoolPolicy};
+use super::policy::{LanePolicy, SlotPolicy};
 use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
-use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Progress, Refusal, Ticket};
+use super::steering::{Ending, RequestFacts, Sending, Steering};
+use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Ticket, Whose};
 use super::time::Time;
 use super::totals::Reason;
+use super::valve::{Valve, ValveView};
 
 /// How long a granted slot waits for its future to be polled before it goes to the next waiter. Long enough for a busy
 /// runtime to come round, short enough that a `select!` arm nobody polls does not hold the lane up.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
+/// What gauges show of a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) in_use: u32,
+    /// By class.
+    pub(crate) waiting: [u32; 3],
+    /// 0: unlimited.
+    pub(crate) limit: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct Pool {
-    capacity: Capacity,
+    valve: Valve,
     /// By id. Few and long-lived, and looked up in every step: no need for the chunks of a slab.
     lanes: Vec<Option<Lane>>,
     /// Lanes with somebody in their queue.
@@ -34,23 +45,26 @@ pub(crate) struct Pool {
     /// No later than the moment at which some lane next has something to do; may be earlier.
     next_timeout: Time,
     closed_at: Option<Time>,
+    jitter: Jitter,
 }
 
 impl Pool {
-    pub(crate) fn new(policy: PoolPolicy) -> Self {
+    /// `seed`: another one in each process, so that processes that were told to come back together do not.
+    pub(crate) fn new(policy: SlotPolicy, steering: Option<Steering>, seed: u64) -> Self {
         Self {
-            capacity: Capacity::new(policy.limit, policy.reserve),
+            valve: Valve::new(policy, steering),
             lanes: Vec::new(),
             listed: Vec::new(),
             waiting: 0,
             now: Time::ZERO,
             next_timeout: Time::NEVER,
             closed_at: None,
+            jitter: Jitter::new(seed),
         }
     }
 
-    pub(crate) fn add_lane(&mut self, policy: LanePolicy) -> LaneId {
-        let lane = Some(Lane::new(policy));
+    pub(crate) fn add_lane(&mut self, policy: LanePolicy, steering: Option<Steering>) -> LaneId {
+        let lane = Some(Lane::new(policy, steering));
         let at = self.lanes.iter().position(Option::is_none).unwrap_or(self.lanes.len());
         match self.lanes.get_mut(at) {
             Some(vacant) => *vacant = lane,
@@ -73,6 +87,7 @@ impl Pool {
         &mut self,
         id: LaneId,
         class: Priority,
+        facts: RequestFacts,
         deadline: Time,
         now: Time,
         effects: &mut Effects,
@@ -85,29 +100,27 @@ impl Pool {
         if deadline <= now {
             return Err(Blocked::PastDeadline);
         }
-        let pool_open = self.capacity.open_to();
+        let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
-        if let Some(opens_at) = lane.gate.opens_at(now) {
-            return Err(Blocked::Paused(opens_at.since(now)));
+        if !pool_open.intersect(lane.valve.open_to(now)).contains(class) {
+            return Err(self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now))));
         }
-        if !pool_open.intersect(lane.capacity.open_to()).contains(class) {
-            return Err(Blocked::Busy);
-        }
-        lane.capacity.take(class);
+        lane.valve.take(class);
         lane.window.record_wait(Duration::ZERO, now);
-        self.capacity.take(class);
-        Ok(Grant { class, granted_at: now, waited: Duration::ZERO })
+        self.valve.take(class);
+        Ok(self.send(id, class, (now, Duration::ZERO), facts, now, effects))
     }
 
     /// A place in the queue, after [`try_acquire`](Self::try_acquire) found no slot in the same step.
     pub(crate) fn enqueue(&mut self, id: LaneId, ask: Ask, waker: Waker, now: Time) -> Result<Ticket, Refusal> {
         let now = now.max(self.now);
         debug_assert!(!self.is_closed(), "a closed pool has said so already");
+        let opens_at = self.opens_at(id, now);
         let lane = self.lane_mut(id);
         if ask.expires_at <= now {
             return Err(Refusal::Expired);
         }
-        if let Some(opens_at) = lane.gate.opens_at(now).filter(|&opens_at| ask.expires_at < opens_at) {
+        if let Some(opens_at) = opens_at.filter(|&opens_at| ask.expires_at < opens_at) {
             return Err(Refusal::Paused(opens_at.since(now)));
         }
         let (policy, queue) = (&lane.policy, &lane.queue);
@@ -123,32 +136,36 @@ impl Pool {
         {
             return Err(Refusal::TenantFull);
         }
-        let due_at = lane.gate.opens_at(now).map_or(ask.expires_at, |opens_at| opens_at.min(ask.expires_at));
+        let due_at = lane.valve.next_timeout(now).min(ask.expires_at);
         let (waiter, ahead) = lane.queue.enqueue(ask, waker, now);
         lane.note_queue(now);
         self.waiting += 1;
-        self.next_timeout = self.next_timeout.min(due_at);
+        self.next_timeout = self.next_timeout.min(due_at).min(self.valve.next_timeout(now));
         self.list(id);
         Ok(Ticket { id: waiter, ahead })
     }
 
-    /// The slot of a waiter that was granted one. Asks for no time: a grant stands until somebody takes it back.
+    /// The slot of a waiter that was granted one, if nobody has to be told that its call is sent; else
+    /// [`collect`](Self::collect) finds it. Asks for no time: a grant stands until somebody takes it back.
     pub(crate) fn pick_up(&mut self, id: LaneId, waiter: WaiterId) -> Option<Grant> {
+        if self.is_steered(id) {
+            return None;
+        }
         let (class, granted_at, waited) = self.lane_mut(id).queue.pick_up(waiter)?;
         self.unlist_if_empty(id);
-        Some(Grant { class, granted_at, waited })
+        Some(Grant::untold(class, granted_at, waited))
     }
 
-    /// A waiter looks for its slot, and leaves `waker` behind if there is none yet.
+    /// A waiter looks for its slot, and leaves its waker behind if there is none yet.
     pub(crate) fn collect(
         &mut self,
         id: LaneId,
         waiter: WaiterId,
-        waker: &Waker,
-        deadline: Time,
+        look: Look<'_>,
         now: Time,
         effects: &mut Effects,
     ) -> Progress {
+        let Look { waker, facts, deadline } = look;
         let now = self.advance(now, effects);
         let mut found = self.lane_mut(id).queue.collect(waiter, waker, &mut effects.spent);
         if found == Found::BackInLine {
@@ -163,7 +180,7 @@ impl Pool {
                     self.dispatch(id, now, effects);
                     return Progress::PastDeadline;
                 }
-                Progress::Granted(Grant { class, granted_at, waited })
+                Progress::Granted(self.send(id, class, (granted_at, waited), facts, now, effects))
             }
             Found::Waiting | Found::BackInLine => Progress::Waiting,
             Found::Gone => Progress::Gone,
@@ -202,17 +219,54 @@ impl Pool {
         left
     }
 
-    /// A call ended. What it says about the upstream is taken in before its slot is free for the next one.
-    pub(crate) fn settle(&mut self, id: LaneId, grant: Grant, verdict: Verdict, now: Time, effects: &mut Effects) {
+    /// The first byte of a call's answer came.
+    pub(crate) fn first_byte(&mut self, id: LaneId, grant: &Grant, now: Time, effects: &mut Effects) {
         let now = self.advance(now, effects);
+        let Grant { sending, in_lane, in_pool, .. } = *grant;
+        self.lane_mut(id).valve.on_first_byte(sending, in_lane, now, &mut effects.changes_of(Whose::Lane(id)));
+        self.valve.on_first_byte(sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
+        self.follow(id, now, effects);
+    }
+
+    /// A call ended. What it says about the upstream is taken in before its slot is free for the next one.
+    pub(crate) fn settle(&mut self, id: LaneId, grant: Grant, ending: Ending, now: Time, effects: &mut Effects) {
+        let now = self.advance(now, effects);
+        let outcome = ending.verdict.outcome();
         let lane = self.lane_mut(id);
-        lane.totals.outcomes[verdict.outcome().index()] += 1;
-        lane.learn(verdict, grant.granted_at, now);
-        if verdict.pause().is_some() {
-            self.expect_timeout(id, now);
+        lane.totals.outcomes[outcome.index()] += 1;
+        lane.health.note(outcome, now);
+        self.heed(id, &grant, ending, now, effects);
+        if self.is_steered(id) {
+            self.learn(id, &grant, ending, now, effects);
         }
         self.give_back(id, grant.class);
         self.dispatch(id, now, effects);
+    }
+
+    /// Takes in what an answer says about waiting. Where the pool is steered as a whole, the whole pool waits.
+    #[inline]
+    fn heed(&mut self, id: LaneId, grant: &Grant, ending: Ending, now: Time, effects: &mut Effects) {
+        let Ending { verdict, .. } = ending;
+        let bounds = self.lane(id).policy.pauses;
+        let luck = if verdict.pause().is_some() { self.jitter.fraction() } else { 0.0 };
+        let (valve, whose) = if self.valve.is_steered() {
+            (&mut self.valve, Whose::Pool)
+        } else {
+            (&mut self.lane_mut(id).valve, Whose::Lane(id))
+        };
+        valve.heed(verdict, grant.granted_at, bounds, luck, now, &mut effects.changes_of(whose));
+        if verdict.pause().is_some() {
+            self.expect_timeout(id, now);
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, id: LaneId, grant: &Grant, ending: Ending, now: Time, effects: &mut Effects) {
+        let Grant { sending, in_lane, in_pool, .. } = *grant;
+        let changes = &mut effects.changes_of(Whose::Lane(id));
+        self.lane_mut(id).valve.on_end(&ending, sending, in_lane, now, changes);
+        self.valve.on_end(&ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
+        self.expect_timeout(id, now);
     }
 
     /// Does what is due. Calling it too early or too often is harmless.
@@ -230,12 +284,28 @@ impl Pool {
         (self.next_timeout != Time::NEVER).then_some(self.next_timeout)
     }
 
-    pub(crate) fn set_policy(&mut self, policy: PoolPolicy) {
-        self.capacity.resize(policy.limit, policy.reserve);
+    /// Puts other rules in force; [`dispatch_all`](Self::dispatch_all) then grants what they allow.
+    pub(crate) fn set_policy(&mut self, policy: SlotPolicy, effects: &mut Effects) {
+        self.valve.set_policy(policy, self.now, &mut effects.changes_of(Whose::Pool));
     }
 
-    pub(crate) fn set_lane_policy(&mut self, id: LaneId, policy: LanePolicy) {
-        self.lane_mut(id).set_policy(policy);
+    /// The same for one lane.
+    pub(crate) fn set_lane_policy(&mut self, id: LaneId, policy: LanePolicy, effects: &mut Effects) {
+        let now = self.now;
+        let lane = self.lane_mut(id);
+        lane.set_policy(policy);
+        lane.valve.set_policy(policy.slots, now, &mut effects.changes_of(Whose::Lane(id)));
+    }
+
+    /// Puts another controller in charge of the pool's limit, or none.
+    pub(crate) fn steer(&mut self, steering: Option<Steering>, effects: &mut Effects) {
+        self.valve.steer(steering, self.now, &mut effects.changes_of(Whose::Pool));
+    }
+
+    /// The same for one lane.
+    pub(crate) fn steer_lane(&mut self, id: LaneId, steering: Option<Steering>, effects: &mut Effects) {
+        let now = self.now;
+        self.lane_mut(id).valve.steer(steering, now, &mut effects.changes_of(Whose::Lane(id)));
     }
 
     /// Grants what changed policies allow.
@@ -275,7 +345,7 @@ impl Pool {
 
     /// Calls in flight.
     pub(crate) fn in_use(&self) -> u32 {
-        self.capacity.in_use()
+        self.valve.in_use()
     }
 
     pub(crate) fn lane_policy(&self, id: LaneId) -> &LanePolicy {
@@ -284,7 +354,7 @@ impl Pool {
 
     /// The limit now in force; 0: unlimited.
     pub(crate) fn limit(&self, id: LaneId) -> u32 {
-        self.lane(id).capacity.limit().unwrap_or(0)
+        self.lane(id).valve.limit()
     }
 
     /// Waiters over all lanes.
@@ -299,16 +369,24 @@ impl Pool {
         }
     }
 
-    /// Slots in use, and waiters by class.
+    /// Slots in use, waiters by class, and the limit.
     #[inline]
-    pub(crate) fn figures(&self, id: LaneId) -> (u32, [u32; 3]) {
+    pub(crate) fn figures(&self, id: LaneId) -> Figures {
         let lane = self.lane(id);
-        (lane.capacity.in_use(), lane.queue.waiting_by_class())
+        Figures { in_use: lane.valve.in_use(), waiting: lane.queue.waiting_by_class(), limit: lane.valve.limit() }
+    }
+
+    /// The pool's own slots.
+    pub(crate) fn own_view(&mut self, now: Time, effects: &mut Effects) -> ValveView {
+        let now = self.advance(now, effects);
+        self.valve.view(now)
     }
 
     pub(crate) fn view(&mut self, id: LaneId, now: Time, effects: &mut Effects) -> LaneView {
         let now = self.advance(now, effects);
-        self.lane_mut(id).view(now)
+        let paused_for = self.opens_at(id, now).map(|at| at.since(now));
+        let view = self.lane_mut(id).view(now);
+        LaneView { valve: ValveView { paused_for, ..view.valve }, ..view }
     }
 
     /// Moves the pool's time on and does what became due meanwhile, so that no step ever sees a waiter whose time is over
@@ -368,14 +446,69 @@ impl Pool {
     }
 
     fn expect_timeout(&mut self, id: LaneId, now: Time) {
-        let timeout = self.lane(id).next_timeout(now);
+        let mut timeout = self.lane(id).next_timeout(now);
+        if self.waiting > 0 {
+            timeout = timeout.min(self.valve.next_timeout(now));
+        }
         self.next_timeout = self.next_timeout.min(timeout);
+    }
+
+    /// When a pause of the lane or of the whole pool is over.
+    fn opens_at(&self, id: LaneId, now: Time) -> Option<Time> {
+        self.lane(id).valve.opens_at(now).max(self.valve.opens_at(now))
+    }
+
+    #[inline]
+    fn is_steered(&self, id: LaneId) -> bool {
+        self.valve.is_steered() || self.lane(id).valve.is_steered()
+    }
+
+    /// A call that has its slot is sent.
+    #[inline]
+    fn send(
+        &mut self,
+        id: LaneId,
+        class: Priority,
+        (granted_at, waited): (Time, Duration),
+        facts: RequestFacts,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Grant {
+        let grant = Grant::untold(class, granted_at, waited);
+        if self.is_steered(id) { self.send_steered(id, grant, facts, now, effects) } else { grant }
+    }
+
+    #[cold]
+    fn send_steered(
+        &mut self,
+        id: LaneId,
+        grant: Grant,
+        facts: RequestFacts,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Grant {
+        let has_waited = !grant.waited.is_zero();
+        let is_pool_held = has_waited || self.waiting > 0;
+        let lane = self.lane_mut(id);
+        let is_lane_held = has_waited || lane.queue.waiting() > 0;
+        let sending = Sending { at: now, facts, is_saturated: is_lane_held };
+        let in_lane = lane.valve.on_sent(sending, &mut effects.changes_of(Whose::Lane(id)));
+        let in_pool =
+            self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
+        self.follow(id, now, effects);
+        Grant { sending, in_lane, in_pool, ..grant }
+    }
+
+    /// Does what a controller has just allowed.
+    fn follow(&mut self, id: LaneId, now: Time, effects: &mut Effects) {
+        self.expect_timeout(id, now);
+        self.dispatch(id, now, effects);
     }
 
     #[inline]
     fn give_back(&mut self, id: LaneId, class: Priority) {
-        self.lane_mut(id).capacity.give_back(class);
-        self.capacity.give_back(class);
+        self.lane_mut(id).valve.give_back(class);
+        self.valve.give_back(class);
     }
 
     /// Grants all that can be granted after something changed in one lane.
@@ -385,9 +518,10 @@ impl Pool {
         if self.listed.is_empty() {
             return;
         }
-        while let Some((id, next)) = match self.capacity.limit() {
-            None => self.next_of(changed, now).map(|next| (changed, next)),
-            Some(_) => self.next_of_all(now),
+        while let Some((id, next)) = if self.valve.is_limited() {
+            self.next_of_all(now)
+        } else {
+            self.next_of(changed, now).map(|next| (changed, next))
         } {
             self.grant(id, next, now, effects);
             if id != changed {
@@ -413,9 +547,9 @@ impl Pool {
 
     #[inline]
     fn next_of(&mut self, id: LaneId, now: Time) -> Option<Next> {
-        let pool_open = self.capacity.open_to();
+        let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
-        let open = pool_open.intersect(lane.open_to(now));
+        let open = pool_open.intersect(lane.valve.open_to(now));
         lane.queue.next(open, now)
     }
 
@@ -423,10 +557,10 @@ impl Pool {
     fn grant(&mut self, id: LaneId, next: Next, now: Time, effects: &mut Effects) {
         let lane = self.lane_mut(id);
         let (waker, waited) = lane.queue.grant(next, now);
-        lane.capacity.take(next.class);
+        lane.valve.take(next.class);
         lane.window.record_wait(waited, now);
         lane.note_queue(now);
-        self.capacity.take(next.class);
+        self.valve.take(next.class);
         self.waiting -= 1;
         self.next_timeout = self.next_timeout.min(now + LEASE);
         if let Some(waker) = waker {

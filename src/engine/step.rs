@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::change::{Cause, ChangeKind};
 use super::priority::Priority;
 use super::queue::WaiterId;
+use super::steering::{RequestFacts, Sending, Track};
 use super::time::Time;
 use super::totals::Reason;
 
@@ -21,12 +23,29 @@ impl LaneId {
     }
 }
 
-/// A slot that was granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A slot that was granted, and is picked up: its call is sent now.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Grant {
     pub(crate) class: Priority,
     pub(crate) granted_at: Time,
     pub(crate) waited: Duration,
+    /// What controllers were told of it.
+    pub(super) sending: Sending,
+    pub(super) in_lane: Track,
+    pub(super) in_pool: Track,
+}
+
+impl Grant {
+    /// No controller was told of it.
+    pub(super) fn untold(class: Priority, granted_at: Time, waited: Duration) -> Self {
+        let sending = Sending { at: granted_at, facts: RequestFacts::default(), is_saturated: false };
+        Self { class, granted_at, waited, sending, in_lane: Track::default(), in_pool: Track::default() }
+    }
+
+    /// A controller wants to hear of its first byte.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.in_lane.is_told() || self.in_pool.is_told()
+    }
 }
 
 /// Why there is no slot at once.
@@ -60,8 +79,17 @@ pub(crate) struct Ticket {
     pub(crate) ahead: u32,
 }
 
+/// A waiter that looks for its slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look<'a> {
+    pub(crate) waker: &'a Waker,
+    pub(crate) facts: RequestFacts,
+    /// `NEVER`: none.
+    pub(crate) deadline: Time,
+}
+
 /// What a waiter finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Progress {
     Granted(Grant),
     Waiting,
@@ -80,6 +108,35 @@ pub(crate) struct Effects {
     /// Lanes other than the one stepped whose figures changed.
     pub(crate) touched: SmallVec<[LaneId; 4]>,
     pub(crate) dropped: Vec<Dropped>,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// A change of what a lane lets through, or the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) whose: Whose,
+    pub(crate) kind: ChangeKind,
+    pub(crate) cause: Cause,
+}
+
+/// Whose slots are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Lane(LaneId),
+    Pool,
+}
+
+/// Where one valve notes its changes.
+pub(super) struct Changes<'a> {
+    pub(super) whose: Whose,
+    pub(super) list: &'a mut Vec<Change>,
+}
+
+impl Changes<'_> {
+    #[cold]
+    pub(super) fn note(&mut self, kind: ChangeKind, cause: Cause) {
+        self.list.push(Change { whose: self.whose, kind, cause });
+    }
 }
 
 /// A waiter that the engine removed by itself.
@@ -94,7 +151,15 @@ impl Effects {
     /// One wake and one spent waker at most, and nothing else.
     #[inline]
     pub(crate) fn are_few(&self) -> bool {
-        self.wakes.len() <= 1 && self.spent.len() <= 1 && self.touched.is_empty() && self.dropped.is_empty()
+        self.wakes.len() <= 1
+            && self.spent.len() <= 1
+            && self.touched.is_empty()
+            && self.dropped.is_empty()
+            && self.changes.is_empty()
+    }
+
+    pub(super) fn changes_of(&mut self, whose: Whose) -> Changes<'_> {
+        Changes { whose, list: &mut self.changes }
     }
 
     pub(super) fn touch(&mut self, id: LaneId) {

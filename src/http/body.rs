@@ -107,6 +107,7 @@ where
             Poll::Ready(Some(Ok(frame))) => {
                 hold.guard.heard();
                 if let Some(data) = frame.data_ref() {
+                    hold.permit.note_chunk(data.remaining());
                     hold.look_at(data, inner.size_hint().exact() == Some(0));
                 }
                 if frame.is_trailers() || inner.is_end_stream() {

@@ -16,8 +16,10 @@ use super::lane::LaneInner;
 use super::permit::Permit;
 use super::pool;
 use super::scope::Scope;
+use crate::engine::pool::Figures;
 use crate::engine::queue::{Ask, Expiry};
-use crate::engine::step::{Blocked, Effects, Grant, Progress, Refusal, Ticket};
+use crate::engine::steering::RequestFacts;
+use crate::engine::step::{Blocked, Effects, Grant, Look, Progress, Refusal, Ticket};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
@@ -66,6 +68,7 @@ struct Queued {
     expires_at: Time,
     enqueued_at: Time,
     deadline: Time,
+    facts: RequestFacts,
     life: Option<Arc<Life>>,
 }
 
@@ -152,10 +155,10 @@ impl Wait {
             Arrival::Granted(grant) => Poll::Ready(Ok(Permit::new(lane, grant, None, call.life.as_deref()))),
             Arrival::Refused(refused) => Poll::Ready(Err(refused.on_arrival(&lane))),
             Arrival::Queued(ticket, bounds) => {
-                let Call { class, deadline, life, .. } = call;
+                let Call { class, deadline, facts, life, .. } = call;
                 lane.report_queued(class.unwrap_or_default(), ticket.ahead);
                 let Bounds { expires_at, expiry } = bounds;
-                let queued = Queued { lane, ticket, expiry, expires_at, enqueued_at: now, deadline, life };
+                let queued = Queued { lane, ticket, expiry, expires_at, enqueued_at: now, deadline, facts, life };
                 // In place before the listener runs: if it panics, the place in line is given up like any other.
                 self.stage = Stage::Queued(queued);
                 self.tell_queued();
@@ -228,7 +231,7 @@ fn admit(
     state: &mut pool::State,
     effects: &mut Effects,
 ) -> Result<Grant, Blocked> {
-    state.engine.try_acquire(lane.id, call.class.unwrap_or_default(), call.deadline, now, effects)
+    state.engine.try_acquire(lane.id, call.class.unwrap_or_default(), call.facts, call.deadline, now, effects)
 }
 
 fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -> Refused {
@@ -293,9 +296,10 @@ impl Queued {
                 return Poll::Ready(Ok(grant));
             }
         }
+        let look = Look { waker, facts: self.facts, deadline: self.deadline };
         let now = clock::now();
         let progress = lane.pool.step_polled(lane, |state, effects| {
-            match state.engine.collect(lane.id, ticket.id, waker, self.deadline, now, effects) {
+            match state.engine.collect(lane.id, ticket.id, look, now, effects) {
                 Progress::Granted(grant) => Ok(Some(grant)),
                 Progress::Waiting => Ok(None),
                 Progress::PastDeadline => Err((refuse(lane, RejectKind::Deadline, Bound::None, None, state), true)),
@@ -347,8 +351,8 @@ impl Refused {
         retry_after: Option<Duration>,
         state: &pool::State,
     ) -> Self {
-        let (in_flight, _) = state.engine.figures(lane.id);
-        Self { kind, bound, retry_after, in_flight, limit: state.engine.limit(lane.id) }
+        let Figures { in_use, limit, .. } = state.engine.figures(lane.id);
+        Self { kind, bound, retry_after, in_flight: in_use, limit }
     }
 
     fn on_arrival(self, lane: &LaneInner) -> Rejected {

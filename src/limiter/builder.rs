@@ -1,9 +1,13 @@
 //! Builds a limiter.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Limiter;
-use crate::config::{Aging, ConfigError, LaneOverride, LimitConfig, Policy, PoolLimit};
+use super::key::LaneKey;
+use super::observer::{Hooks, LimitChange};
+use crate::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit};
+use crate::engine::controller::{Controller, KneeConfig};
 
 /// Builds a [`Limiter`]. Every setting is a field of [`LimitConfig`], where its meaning, unit and default are told.
 ///
@@ -27,11 +31,12 @@ use crate::config::{Aging, ConfigError, LaneOverride, LimitConfig, Policy, PoolL
 pub struct LimiterBuilder {
     config: LimitConfig,
     prefix: &'static str,
+    hooks: Hooks,
 }
 
 impl Default for LimiterBuilder {
     fn default() -> Self {
-        Self { config: LimitConfig::default(), prefix: "llm" }
+        Self { config: LimitConfig::default(), prefix: "llm", hooks: Hooks::default() }
     }
 }
 
@@ -44,6 +49,81 @@ impl LimiterBuilder {
     /// Most calls in flight per lane; 0 = off.
     pub fn max_inflight(mut self, slots: u32) -> Self {
         self.config.max_inflight = slots;
+        self
+    }
+
+    /// Every lane finds its limit by itself: the same as [`Limit::Adaptive`] with its defaults.
+    ///
+    /// ```
+    /// use tower_inflight::{LaneKey, Limiter, PoolLimit};
+    ///
+    /// // Nobody knows how many calls this gateway takes. It is never sent more than 64.
+    /// let limiter = Limiter::builder().adaptive().max_inflight(64).build()?;
+    /// let _lane = limiter.lane(&LaneKey::new("https://gw.example/v1", "acme/smart"));
+    /// assert_eq!(limiter.snapshot().lanes[0].limit, 16); // where it begins
+    /// # Ok::<(), tower_inflight::ConfigError>(())
+    /// ```
+    pub fn adaptive(self) -> Self {
+        self.limit(Limit::Adaptive(KneeConfig::default()))
+    }
+
+    /// What decides the limit of each lane.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.config.limit = limit;
+        self
+    }
+
+    /// Controllers of your own making: asked for each lane when it is first used; `None` leaves the lane to the
+    /// configuration. What it asks for is clamped to 1 and [`max_inflight`](Self::max_inflight), and a panic in it leaves
+    /// the limit where it was; both are told to [`on_change`](Self::on_change).
+    ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use tower_inflight::Limiter;
+    /// use tower_inflight::controller::Fixed;
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .adaptive()
+    ///     .lane_controller(|lane| match lane.model() {
+    ///         Some("acme/metered") => Some(Box::new(Fixed::new(NonZeroU32::MIN))),
+    ///         _ => None,
+    ///     })
+    ///     .build()?;
+    /// # let _ = limiter;
+    /// # Ok::<(), tower_inflight::ConfigError>(())
+    /// ```
+    pub fn lane_controller(
+        mut self,
+        make: impl Fn(&LaneKey) -> Option<Box<dyn Controller>> + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.lane_controller = Some(Arc::new(make));
+        self
+    }
+
+    /// The same for pools: the lanes of one endpoint and kind together. The key has no model.
+    pub fn pool_controller(
+        mut self,
+        make: impl Fn(&LaneKey) -> Option<Box<dyn Controller>> + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.pool_controller = Some(Arc::new(make));
+        self
+    }
+
+    /// Hears of every change of a limit, of every pause, and of controllers that ask for nonsense.
+    ///
+    /// Called outside of every lock, by whichever thread caused the change: it may use the limiter, and should be quick. A
+    /// panic in it goes no further.
+    ///
+    /// ```
+    /// let limiter = tower_inflight::Limiter::builder()
+    ///     .adaptive()
+    ///     .on_change(|change| eprintln!("{}: {} ({})", change.subject, change.kind, change.cause))
+    ///     .build()?;
+    /// # let _ = limiter;
+    /// # Ok::<(), tower_inflight::ConfigError>(())
+    /// ```
+    pub fn on_change(mut self, listener: impl Fn(&LimitChange<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.on_change = Some(Arc::new(listener));
         self
     }
 
@@ -116,6 +196,6 @@ impl LimiterBuilder {
     /// # Errors
     /// A setting that could never admit a call, or that makes no sense: named, with its value and what is allowed.
     pub fn build(self) -> Result<Limiter, ConfigError> {
-        Ok(Limiter::new(Policy::compile(self.config)?, self.prefix))
+        Ok(Limiter::new(Policy::compile(self.config)?, self.prefix, self.hooks))
     }
 }

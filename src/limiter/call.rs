@@ -11,6 +11,7 @@ use super::clock;
 use super::key::LaneKey;
 use super::permit::Admitted;
 use crate::engine::priority::Priority;
+use crate::engine::steering::RequestFacts;
 use crate::engine::time::Time;
 
 /// One logical call: its class, tenant, deadline and first arrival.
@@ -40,6 +41,8 @@ pub struct Call {
     /// `NEVER`: when it is used.
     pub(crate) arrived_at: Time,
     pub(crate) admission: Admission,
+    /// Of the request that carries it.
+    pub(crate) facts: RequestFacts,
     /// Shared by the clones; `None` for calls that are tried once.
     pub(crate) life: Option<Arc<Life>>,
 }
@@ -115,6 +118,7 @@ impl Call {
             deadline: Time::NEVER,
             arrived_at: Time::NEVER,
             admission: Admission::Wait,
+            facts: RequestFacts::default(),
             life: None,
         }
     }

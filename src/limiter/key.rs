@@ -90,6 +90,11 @@ impl LaneKey {
         Self { kind, ..self }
     }
 
+    /// The key of the pool that this lane belongs to.
+    pub(crate) fn pool(&self) -> Self {
+        Self { model: None, ..self.clone() }
+    }
+
     /// The endpoint: a base URL without credentials, query or API suffix, where the key came from a request.
     #[must_use]
     pub fn endpoint(&self) -> &str {

@@ -7,8 +7,8 @@ use super::acquire::{self, Acquire};
 use super::call::Call;
 use super::key::LaneKey;
 use super::permit::Permit;
-use super::pool::Pool;
-use crate::config::{Guards, LaneRules};
+use super::pool::{Pool, seed};
+use crate::config::{Guards, Policy};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
@@ -68,26 +68,44 @@ pub(crate) struct LaneInner {
     pub(super) id: LaneId,
     pub(super) meters: Arc<Meters>,
     guards: GuardCells,
+    /// Its controller is of the user's own making: a reload leaves it alone.
+    is_steered_by_user: bool,
     /// Looked up since the registry last searched for lanes to evict.
     pub(super) is_recent: AtomicBool,
 }
 
+/// Where a lane is found.
+pub(super) struct Place {
+    pub(super) pool: Arc<Pool>,
+    pub(super) id: LaneId,
+    pub(super) is_steered_by_user: bool,
+}
+
 impl LaneInner {
-    pub(super) fn new(key: LaneKey, pool: Arc<Pool>, id: LaneId, meters: Arc<Meters>, guards: Guards) -> Self {
+    pub(super) fn new(key: LaneKey, place: Place, meters: Arc<Meters>, guards: Guards) -> Self {
+        let Place { pool, id, is_steered_by_user } = place;
         let cells = GuardCells::default();
         cells.set(guards);
-        Self { key: Arc::new(key), pool, id, meters, guards: cells, is_recent: AtomicBool::new(true) }
+        let is_recent = AtomicBool::new(true);
+        Self { key: Arc::new(key), pool, id, meters, guards: cells, is_steered_by_user, is_recent }
     }
 
     pub(crate) fn guards(&self) -> Guards {
         self.guards.get()
     }
 
-    pub(super) fn set_rules(&self, rules: LaneRules) {
+    /// Puts other rules in force; the pool then grants what they allow.
+    pub(super) fn reconfigure(&self, before: &Policy, policy: &Policy) {
+        let rules = policy.lane(&self.key);
         self.guards.set(rules.guards);
-        self.meters.set_limit(rules.admission.limit);
-        self.meters.publish_limit();
-        self.pool.step(self, |state, _| state.engine.set_lane_policy(self.id, rules.admission));
+        let is_same = self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key);
+        let steering = (!is_same).then(|| policy.steer_lane(&self.key, seed()));
+        self.pool.step(self, |state, effects| {
+            if let Some(steering) = steering {
+                state.engine.steer_lane(self.id, steering, effects);
+            }
+            state.engine.set_lane_policy(self.id, rules.admission, effects);
+        });
     }
 
     pub(super) fn view(&self, now: Time) -> LaneView {

@@ -8,6 +8,7 @@ pub(crate) mod key;
 mod lane;
 #[cfg(all(test, inflight_loom))]
 mod loom_models;
+mod observer;
 mod permit;
 mod pool;
 mod registry;
@@ -25,6 +26,8 @@ pub use self::call::{Admission, Call, CallEvent};
 use self::key::{LaneKey, LaneRef};
 pub use self::lane::Lane;
 use self::lane::LaneInner;
+use self::observer::Hooks;
+pub use self::observer::{LimitChange, Subject};
 pub use self::permit::{Admitted, Permit};
 use self::registry::Registry;
 pub use self::scope::{InCurrentScope, Scope, Scoped};
@@ -79,11 +82,11 @@ impl Limiter {
         LimiterBuilder::default()
     }
 
-    fn new(policy: Policy, prefix: &'static str) -> Self {
+    fn new(policy: Policy, prefix: &'static str, hooks: Hooks) -> Self {
         Self {
             core: Arc::new(Core {
-                is_enabled: AtomicBool::new(policy.is_enabled()),
-                shared: Arc::new(Shared::new(policy.max_queue_total())),
+                is_enabled: AtomicBool::new(policy.is_enabled() || hooks.make_controllers()),
+                shared: Arc::new(Shared::new(policy.max_queue_total(), hooks)),
                 policy: RwLock::new(Arc::new(policy)),
                 registry: RwLock::new(Registry::new(prefix)),
                 reloading: Mutex::new(()),
@@ -140,13 +143,19 @@ impl Limiter {
         if !self.is_enabled() {
             return Snapshot::off(clock::wall());
         }
-        let lanes = self.read_registry().lanes();
+        let (lanes, pools) = {
+            let registry = self.read_registry();
+            (registry.lanes(), registry.pools())
+        };
         let now = clock::now();
-        Snapshot::of(clock::wall(), lanes.iter().map(|lane| (&*lane.key, lane.view(now))))
+        let lanes = lanes.iter().map(|lane| (&*lane.key, lane.view(now)));
+        let pools = pools.iter().map(|pool| (&pool.key, pool.view(now)));
+        Snapshot::of(clock::wall(), now, lanes, pools)
     }
 
     /// Puts another configuration in force. Held slots stay held and waiters keep their place and their bounds; a raised
-    /// limit grants at once, a lowered one drains.
+    /// limit grants at once, a lowered one drains. A controller keeps what it has learnt where its own settings are the
+    /// same as before; else another one starts from its `initial_limit`.
     ///
     /// # Errors
     /// The configuration is refused as a whole, and the old one stays.
@@ -154,19 +163,21 @@ impl Limiter {
         let policy = Arc::new(Policy::compile(config)?);
         // One at a time: two that interleave would leave lanes with a mix of both.
         let _reloading = self.core.reloading.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (lanes, pools) = {
+        let (before, lanes, pools) = {
             let mut current = self.core.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *current = policy.clone();
+            let before = std::mem::replace(&mut *current, policy.clone());
             let registry = self.read_registry();
-            (registry.lanes(), registry.pools())
+            (before, registry.lanes(), registry.pools())
         };
-        self.core.shared.set_max_waiting(policy.max_queue_total());
-        self.core.is_enabled.store(policy.is_enabled(), Ordering::Relaxed);
+        let shared = &self.core.shared;
+        shared.set_max_waiting(policy.max_queue_total());
+        let is_enabled = policy.is_enabled() || shared.hooks.make_controllers();
+        self.core.is_enabled.store(is_enabled, Ordering::Relaxed);
         for lane in &lanes {
-            lane.set_rules(policy.lane(&lane.key));
+            lane.reconfigure(&before, &policy);
         }
-        for (key, pool) in pools {
-            pool.reconfigure(policy.pool(key.endpoint(), key.kind()));
+        for pool in pools {
+            pool.reconfigure(&before, &policy);
         }
         Ok(())
     }
@@ -186,7 +197,7 @@ impl Limiter {
             self.core.shared.close();
             registry.pools()
         };
-        for (_, pool) in pools {
+        for pool in pools {
             pool.close();
         }
     }
@@ -218,7 +229,7 @@ impl Limiter {
 
     fn in_flight(&self) -> usize {
         let pools = self.read_registry().pools();
-        pools.iter().map(|(_, pool)| pool.in_flight()).sum()
+        pools.iter().map(|pool| pool.in_flight()).sum()
     }
 
     pub(crate) fn find(&self, key: LaneRef<'_>) -> Option<Arc<LaneInner>> {
@@ -231,11 +242,13 @@ impl Limiter {
 
     #[cold]
     fn make(&self, key: LaneRef<'_>) -> Arc<LaneInner> {
+        // The user's code: it runs before any lock is taken.
+        let own = self.core.shared.hooks.controllers(&key.to_key());
         let lane = {
             // Lock order: policy, registry, pool. The policy's lock is held so that a reload cannot miss the new lane.
             let policy = self.core.policy.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             let mut registry = self.core.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            registry.make(&key, &policy, &self.core.shared)
+            registry.make(&key, own, &policy, &self.core.shared)
         };
         lane.meters.publish_limit();
         lane

@@ -11,6 +11,7 @@ use super::lane::LaneInner;
 use crate::config::Guards;
 use crate::engine::outcome::{Outcome, Verdict};
 use crate::engine::priority::Priority;
+use crate::engine::steering::Ending;
 use crate::engine::step::Grant;
 use crate::engine::time::Time;
 
@@ -31,6 +32,15 @@ struct Held {
     attempt: u32,
     /// `ZERO`: not yet.
     first_byte_at: Time,
+    answer: AnswerSize,
+}
+
+/// How much of an answer came.
+#[derive(Clone, Copy, Debug, Default)]
+struct AnswerSize {
+    /// Pieces of its body.
+    chunks: u32,
+    bytes: u32,
 }
 
 impl Permit {
@@ -41,7 +51,16 @@ impl Permit {
     #[inline]
     pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Life>) -> Self {
         let attempt = life.map_or(1, Life::count_attempt);
-        let permit = Self { held: Some(Held { lane, grant, position, attempt, first_byte_at: Time::ZERO }) };
+        let permit = Self {
+            held: Some(Held {
+                lane,
+                grant,
+                position,
+                attempt,
+                first_byte_at: Time::ZERO,
+                answer: AnswerSize::default(),
+            }),
+        };
         permit.report(life);
         permit
     }
@@ -74,13 +93,37 @@ impl Permit {
         })
     }
 
-    /// Notes the first byte of the answer, once.
+    /// Notes the first byte of the answer, once: what comes between it and the grant is the upstream's waiting time. For
+    /// answers that are errors, leave it out. Calls over HTTP do this by themselves.
+    ///
+    /// ```
+    /// use tower_inflight::{LaneKey, Limiter, Outcome, Priority};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder().adaptive().build()?;
+    /// let mut permit = limiter.acquire(&LaneKey::new("local", "gemma"), Priority::Default).await?;
+    /// // ... the model begins to answer:
+    /// permit.note_first_byte();
+    /// // ... and is done:
+    /// permit.settle(Outcome::Success);
+    /// # Ok(()) }
+    /// ```
     #[inline]
-    pub(crate) fn note_first_byte(&mut self) {
+    pub fn note_first_byte(&mut self) {
         if let Some(held) = &mut self.held {
             if held.first_byte_at == Time::ZERO {
-                held.first_byte_at = clock::now();
+                held.note_first_byte(clock::now());
             }
+        }
+    }
+
+    /// Counts a piece of the answer's body.
+    #[inline]
+    pub(crate) fn note_chunk(&mut self, bytes: usize) {
+        if let Some(held) = &mut self.held {
+            let AnswerSize { chunks, bytes: sum } = &mut held.answer;
+            *chunks = chunks.saturating_add(1);
+            *sum = sum.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         }
     }
 
@@ -109,7 +152,7 @@ impl Permit {
         if let Some(mut held) = self.held.take() {
             let now = clock::now();
             if held.first_byte_at == Time::ZERO {
-                held.first_byte_at = now;
+                held.note_first_byte(now);
             }
             held.end(verdict, now);
         }
@@ -117,9 +160,19 @@ impl Permit {
 }
 
 impl Held {
+    #[inline]
+    fn note_first_byte(&mut self, now: Time) {
+        self.first_byte_at = now;
+        if self.grant.is_tracked() {
+            let Self { lane, grant, .. } = self;
+            lane.pool.step(lane, |state, effects| state.engine.first_byte(lane.id, grant, now, effects));
+        }
+    }
+
     fn end(self, verdict: Verdict, now: Time) {
-        let Self { lane, grant, first_byte_at, .. } = self;
-        lane.pool.step(&lane, |state, effects| state.engine.settle(lane.id, grant, verdict, now, effects));
+        let Self { lane, grant, first_byte_at, answer: AnswerSize { chunks, bytes }, .. } = self;
+        let ending = Ending { verdict, first_byte_at, further_chunks: chunks.saturating_sub(1), answer_bytes: bytes };
+        lane.pool.step(&lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
         let first_byte = (first_byte_at != Time::ZERO).then(|| first_byte_at.since(grant.granted_at));
         lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);
     }

@@ -1,26 +1,37 @@
 //! Steps one engine pool under its lock, and does outside the lock what the step asked for.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::clock;
-use super::lane::LaneInner;
+use super::key::LaneKey;
+use super::lane::{LaneInner, Place};
+use super::observer::{LimitChange, Subject};
 use super::shared::Shared;
 use super::timer;
-use crate::engine::policy::PoolPolicy;
+use crate::config::Policy;
+use crate::engine::change::ChangeKind;
+use crate::engine::pool::{self as engine, Figures};
 use crate::engine::queue::WaiterId;
-use crate::engine::step::{Effects, Grant, LaneId};
+use crate::engine::steering::Steering;
+use crate::engine::step::{Change, Effects, Grant, LaneId, Whose};
 use crate::engine::time::Time;
-use crate::engine::{policy, pool as engine};
-use crate::meters::Shifted;
+use crate::engine::valve::ValveView;
+use crate::meters::{Meters, Shifted};
 use crate::sync::{Mutex, MutexGuard, lock};
+use crate::trace;
 
 /// The lanes of one endpoint and kind.
 #[derive(Debug)]
 pub(crate) struct Pool {
+    /// Of the endpoint and kind, without a model.
+    pub(super) key: LaneKey,
     locked: Mutex<Locked>,
+    is_steered_by_user: bool,
     pub(super) shared: Arc<Shared>,
     /// Tells the timer task that something is due earlier than it thinks.
     pub(super) nudge: Arc<Notify>,
@@ -47,18 +58,23 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 struct Entry {
     lane: Weak<LaneInner>,
-    /// What the lane's gauges were last told: slots in use, and waiters by class.
-    told: (u32, [u32; 3]),
+    /// What the lane's gauges were last told.
+    told: Figures,
 }
 
 impl Pool {
-    pub(super) fn new(policy: PoolPolicy, shared: Arc<Shared>) -> Arc<Self> {
-        let mut engine = engine::Pool::new(policy);
+    pub(super) fn new(key: LaneKey, own: Option<Steering>, policy: &Policy, shared: Arc<Shared>) -> Arc<Self> {
+        let (endpoint, kind) = (key.endpoint(), key.kind());
+        let is_steered_by_user = own.is_some();
+        let steering = own.or_else(|| policy.steer_pool(endpoint, kind, seed()));
+        let mut engine = engine::Pool::new(policy.pool(endpoint, kind), steering, seed());
         if shared.is_closed() {
             engine.close(clock::now(), &mut Effects::default());
         }
         let state = State { engine, counted: 0, lanes: Vec::new(), timer: timer::State::default() };
         Arc::new_cyclic(|me| Self {
+            key,
+            is_steered_by_user,
             locked: Mutex::new(Locked { state, effects: Effects::default() }),
             shared,
             nudge: Arc::default(),
@@ -67,17 +83,24 @@ impl Pool {
     }
 
     pub(super) fn add_lane(
-        &self,
-        make: impl FnOnce(LaneId) -> LaneInner,
-        policy: policy::LanePolicy,
+        self: &Arc<Self>,
+        key: LaneKey,
+        own: Option<Steering>,
+        policy: &Policy,
+        meters: Arc<Meters>,
     ) -> Arc<LaneInner> {
+        let rules = policy.lane(&key);
+        let is_steered_by_user = own.is_some();
+        let steering = own.or_else(|| policy.steer_lane(&key, seed()));
         let state = &mut lock(&self.locked).state;
-        let id = state.engine.add_lane(policy);
-        let lane = Arc::new(make(id));
+        let id = state.engine.add_lane(rules.admission, steering);
+        let place = Place { pool: self.clone(), id, is_steered_by_user };
+        let lane = Arc::new(LaneInner::new(key, place, meters, rules.guards));
         if state.lanes.len() <= id.index() {
             state.lanes.resize_with(id.index() + 1, Entry::default);
         }
-        state.lanes[id.index()] = Entry { lane: Arc::downgrade(&lane), told: (0, [0; 3]) };
+        state.lanes[id.index()] = Entry { lane: Arc::downgrade(&lane), told: Figures::default() };
+        state.tell(&lane);
         lane
     }
 
@@ -131,12 +154,23 @@ impl Pool {
     }
 
     /// Puts another cap in force, and grants what this and the lanes' new policies allow.
-    pub(super) fn reconfigure(&self, policy: PoolPolicy) {
+    pub(super) fn reconfigure(&self, before: &Policy, policy: &Policy) {
+        let (endpoint, kind) = (self.key.endpoint(), self.key.kind());
+        let is_same = self.is_steered_by_user || before.pool_limit(endpoint, kind) == policy.pool_limit(endpoint, kind);
+        let steering = (!is_same).then(|| policy.steer_pool(endpoint, kind, seed()));
         let now = clock::now();
         self.step_all(|state, effects| {
-            state.engine.set_policy(policy);
+            if let Some(steering) = steering {
+                state.engine.steer(steering, effects);
+            }
+            state.engine.set_policy(policy.pool(endpoint, kind), effects);
             state.engine.dispatch_all(now, effects);
         });
+    }
+
+    /// The pool's own slots.
+    pub(super) fn view(&self, now: Time) -> ValveView {
+        self.step_all(|state, effects| state.engine.own_view(now, effects))
     }
 
     pub(super) fn close(&self) {
@@ -175,6 +209,7 @@ impl Pool {
         let others: SmallVec<[(Arc<LaneInner>, Shifted); 2]> =
             effects.touched.iter().filter_map(|id| state.tell_known(*id)).collect();
         let is_drained = state.engine.is_closed() && state.engine.in_use() == 0;
+        let changes: Vec<_> = effects.changes.iter().map(|change| (state.changed_lane(*change), *change)).collect();
         drop(guard);
 
         for waker in effects.wakes {
@@ -195,7 +230,31 @@ impl Pool {
                 lane.report_refused(dropped.reason);
             }
         }
+        for (lane, change) in changes {
+            self.report_change(lane.as_deref(), change);
+        }
     }
+
+    fn report_change(&self, lane: Option<&LaneInner>, change: Change) {
+        let Change { whose, kind, cause } = change;
+        let subject = match (whose, lane) {
+            (Whose::Pool, _) => Subject::Pool(&self.key),
+            (Whose::Lane(_), Some(lane)) => Subject::Lane(&lane.key),
+            // Nobody knows the lane any more.
+            (Whose::Lane(_), None) => return,
+        };
+        if let (Some(lane), ChangeKind::Pause { .. }) = (lane, kind) {
+            lane.meters.paused();
+        }
+        let change = LimitChange { subject, kind, cause };
+        trace::changed(&change);
+        self.shared.hooks.tell(&change);
+    }
+}
+
+/// Other random numbers in each process.
+pub(super) fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 impl Drop for Pool {
@@ -227,6 +286,13 @@ impl State {
         if waiting != self.counted {
             shared.recount(self.counted, waiting);
             self.counted = waiting;
+        }
+    }
+
+    fn changed_lane(&self, change: Change) -> Option<Arc<LaneInner>> {
+        match change.whose {
+            Whose::Lane(id) => self.lanes[id.index()].lane.upgrade(),
+            Whose::Pool => None,
         }
     }
 

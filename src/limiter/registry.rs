@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::clock;
 use super::key::{LaneKey, LaneRef};
 use super::lane::LaneInner;
+use super::observer::OwnControllers;
 use super::pool::Pool;
 use super::shared::Shared;
 use crate::config::Policy;
@@ -41,37 +42,37 @@ impl Registry {
     }
 
     /// Makes the lane if it is not there. When all lanes are busy and no more may be made, calls share one overflow lane.
-    pub(super) fn make(&mut self, key: &LaneRef<'_>, policy: &Policy, shared: &Arc<Shared>) -> Arc<LaneInner> {
+    pub(super) fn make(
+        &mut self,
+        key: &LaneRef<'_>,
+        own: OwnControllers,
+        policy: &Policy,
+        shared: &Arc<Shared>,
+    ) -> Arc<LaneInner> {
         if let Some(lane) = self.find(key) {
             return lane;
         }
         let overflow = LaneKey::without_model(FOLDED);
         if self.lanes.len() >= policy.max_lanes() && self.evict() == 0 && *key != overflow.as_ref() {
-            return self.make(&overflow.as_ref(), policy, shared);
+            return self.make(&overflow.as_ref(), OwnControllers::default(), policy, shared);
         }
-        self.insert(key.to_key(), policy, shared)
+        self.insert(key.to_key(), own, policy, shared)
     }
 
     pub(super) fn lanes(&self) -> Vec<Arc<LaneInner>> {
         self.lanes.values().cloned().collect()
     }
 
-    pub(super) fn pools(&self) -> Vec<(LaneKey, Arc<Pool>)> {
-        self.pools.iter().map(|(key, pool)| (key.clone(), pool.clone())).collect()
+    pub(super) fn pools(&self) -> Vec<Arc<Pool>> {
+        self.pools.values().cloned().collect()
     }
 
-    fn insert(&mut self, key: LaneKey, policy: &Policy, shared: &Arc<Shared>) -> Arc<LaneInner> {
+    fn insert(&mut self, key: LaneKey, own: OwnControllers, policy: &Policy, shared: &Arc<Shared>) -> Arc<LaneInner> {
         let meters = self.meters(&key, policy.max_lanes());
-        let pool_key = LaneKey::without_model(key.endpoint()).with_kind(key.kind());
-        let pool = self
-            .pools
-            .entry(pool_key)
-            .or_insert_with(|| Pool::new(policy.pool(key.endpoint(), key.kind()), shared.clone()))
-            .clone();
-        let rules = policy.lane(&key);
-        meters.set_limit(rules.admission.limit);
-        let make = |id| LaneInner::new(key.clone(), pool.clone(), id, meters, rules.guards);
-        let lane = pool.add_lane(make, rules.admission);
+        let pool_key = key.pool();
+        let make = || Pool::new(pool_key.clone(), own.pool, policy, shared.clone());
+        let pool = self.pools.entry(pool_key.clone()).or_insert_with(make).clone();
+        let lane = pool.add_lane(key.clone(), own.lane, policy, meters);
         self.lanes.insert(key, lane.clone());
         lane
     }

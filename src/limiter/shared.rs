@@ -2,6 +2,8 @@
 
 use tokio::sync::Notify;
 
+use super::observer::Hooks;
+
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[derive(Debug)]
@@ -11,15 +13,17 @@ pub(crate) struct Shared {
     is_closed: AtomicBool,
     /// Told each time a closed pool has nothing in flight any more.
     pub(super) drained: Notify,
+    pub(super) hooks: Hooks,
 }
 
 impl Shared {
-    pub(super) fn new(max_waiting: usize) -> Self {
+    pub(super) fn new(max_waiting: usize, hooks: Hooks) -> Self {
         Self {
             waiting: AtomicUsize::new(0),
             max_waiting: AtomicUsize::new(max_waiting),
             is_closed: AtomicBool::new(false),
             drained: Notify::new(),
+            hooks,
         }
     }
 

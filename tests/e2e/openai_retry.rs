@@ -145,7 +145,7 @@ async fn an_empty_account_is_neither_retried_nor_taken_for_load() {
     let error = within(retrying(&server, &limiter).chat().create(chat())).await.expect_err("no money");
     assert!(matches!(error, OpenAIError::ApiError(_)), "{error:?}");
     assert_eq!(server.counts().total, 1);
-    assert_eq!((outcomes(&limiter).as_str(), lane(&limiter).paused_for_s), ("quota 1", None));
+    assert_eq!((outcomes(&limiter).as_str(), lane(&limiter).paused_until_s), ("quota 1", None));
     assert_idle(&limiter);
 }
 

@@ -187,7 +187,7 @@ async fn a_429_with_retry_after_pauses_the_lane() {
     let client = chain(plain(), limiter.clone());
     let response = chat(&client, &server).send().await.expect("an answer");
     assert_eq!(response.headers()["retry-after"], "60");
-    assert!(lane(&limiter).paused_for_s.is_some_and(|left| left > 0.0));
+    assert!(lane(&limiter).paused_until_s.is_some_and(|left| left > 0.0));
 
     let waiting = tokio::spawn(chat(&client, &server).send());
     eventually("the next call waits", || queued(&limiter) == 1).await;

@@ -207,7 +207,7 @@ async fn a_flood_of_names_makes_no_flood_of_lanes() {
     assert!(lanes.len() <= 65, "{}", lanes.len());
     let find = |name: &str| lanes.iter().find(|lane| lane.lane.ends_with(name)).expect("busy lanes stay");
     assert_eq!(find("|held").inflight, 1);
-    assert_eq!(find("|paused").paused_for_s, Some(500.0));
+    assert!(find("|paused").paused_until_s.is_some_and(|left| left >= 500.0));
     drop(held);
     assert_idle(&limiter);
 }

@@ -211,7 +211,7 @@ fn every_call_that_was_never_sent_is_counted_once_and_with_its_reason() {
         ledger.expect(&["llm_outcomes_total{outcome=cancelled}"]);
 
         send(&answering(&limiter, |_| busy("30"))).await.unwrap();
-        ledger.expect(&["llm_outcomes_total{outcome=overload}"]);
+        ledger.expect(&["llm_outcomes_total{outcome=overload}", "llm_pauses_total{}"]);
         assert!(send(&client).await.is_err());
         ledger.expect(&["llm_refusals_total{reason=paused}"]);
         limiter.close();

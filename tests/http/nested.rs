@@ -28,7 +28,7 @@ async fn assert_refused(inner: &Limiter, kind: RejectKind) {
     assert_eq!(rejected.kind(), kind);
     assert_eq!(rejected.lane().to_string(), LANE);
     assert_eq!(outcomes(&outer), only(Outcome::Refused, 1));
-    assert_eq!((lane(&outer).limit, lane(&outer).paused_for_s), (8, None));
+    assert_eq!((lane(&outer).limit, lane(&outer).paused_until_s), (8, None));
     assert_idle(&outer);
 }
 
@@ -84,7 +84,7 @@ async fn both_limiters_learn_from_a_refusal_of_the_upstream() {
     client.oneshot(chat()).await.unwrap();
     for limiter in [&outer, &inner] {
         assert_eq!(outcomes(limiter), only(Outcome::Overload, 1));
-        assert_eq!(lane(limiter).paused_for_s, Some(30.0));
+        assert_paused(limiter, 30.0);
     }
 }
 

@@ -58,7 +58,7 @@ async fn a_refusal_pauses_the_lane_before_its_slot_goes_to_the_next() {
     }
     sleep(1.5).await;
     assert_eq!(figures(&limiter), (0, 4));
-    assert_eq!(lane(&limiter).paused_for_s, Some(29.5));
+    assert_paused(&limiter, 29.5);
     for call in queued {
         read(call.await.unwrap().unwrap()).await.unwrap();
     }
@@ -99,7 +99,7 @@ async fn the_later_of_two_pauses_stands() {
         let (first, second, third) = tokio::join!(fetch(&client), fetch(&client), fetch(&client));
         assert!(first.is_ok() && second.is_ok() && third.is_ok());
         fetch(&client).await.unwrap();
-        assert!((300.0..301.0).contains(&since(start)), "{order:?}: {}", since(start));
+        assert!((300.0..302.0).contains(&since(start)), "{order:?}: {}", since(start));
     }
 }
 
@@ -135,7 +135,8 @@ async fn a_wait_that_cannot_end_in_time_is_refused_at_once() {
     for query in [with(chat(), hurried), chat()] {
         let rejected = rejected(send_query(&client, query).await);
         assert_eq!(rejected.kind(), RejectKind::Paused);
-        assert_eq!(rejected.retry_after(), Some(Duration::from_secs(300)));
+        let told = rejected.retry_after().expect("when the pause is over").as_secs_f64();
+        assert!((300.0..=301.0).contains(&told), "{told}");
         assert_eq!(rejected.lane().to_string(), LANE);
     }
     assert_eq!(since(start), 0.0);
@@ -146,17 +147,20 @@ async fn a_wait_that_cannot_end_in_time_is_refused_at_once() {
 
 // Case 97.
 #[tokio::test(start_paused = true)]
-async fn nobody_leaves_before_the_pause_ends_and_no_more_than_the_limit_when_it_does() {
+async fn nobody_leaves_before_the_pause_ends_and_not_all_at_once_when_it_does() {
     let limiter = limiter(16);
     let (client, called) = noting(&limiter, |call| if call == 1 { busy("30") } else { ok(endless()) });
     send(&client).await.unwrap();
     let queued: Vec<_> = (0..500).map(|_| tokio::spawn(tower::ServiceExt::oneshot(client.clone(), chat()))).collect();
     sleep(29.99).await;
     assert_eq!(called.lock().unwrap().len(), 1);
-    sleep(0.5).await;
+    sleep(2.5).await;
     settled().await;
-    assert_eq!(called.lock().unwrap().len(), 17);
-    assert!(called.lock().unwrap()[1..].iter().all(|&at| at >= 30.0));
+    let left: Vec<f64> = called.lock().unwrap()[1..].to_vec();
+    assert_eq!(left.len(), 16);
+    assert!(left.iter().all(|&at| at >= 30.0));
+    assert!(left[15] - left[0] > 0.9, "they come within a second, one after another: {left:?}");
+    assert!(left.windows(2).all(|pair| pair[1] - pair[0] > 0.05), "{left:?}");
     queued.iter().for_each(tokio::task::JoinHandle::abort);
     settled().await;
 }
@@ -176,7 +180,8 @@ async fn the_pause_of_one_lane_is_not_anothers() {
     assert_eq!(read(reply).await.unwrap(), "fine");
     assert_eq!(since(start), 0.0);
     let lanes = limiter.snapshot().lanes;
-    assert_eq!((lanes[0].paused_for_s, lanes[1].paused_for_s), (Some(30.0), None));
+    assert!(lanes[0].paused_until_s.is_some_and(|left| left >= 30.0));
+    assert_eq!(lanes[1].paused_until_s, None);
     assert_eq!((lanes[1].limit, lanes[1].lane.as_str()), (8, "https://gw.example/v1|b"));
 }
 
@@ -195,5 +200,5 @@ async fn a_call_in_flight_goes_on_through_a_pause() {
 async fn a_pause_is_capped_and_the_cap_shows() {
     let limiter = limiter(1);
     send(&answering(&limiter, |_| busy("18446744073709551615"))).await.unwrap();
-    assert_eq!(lane(&limiter).paused_for_s, Some(600.0));
+    assert_paused(&limiter, 600.0);
 }

@@ -197,7 +197,7 @@ async fn the_end_of_a_pause_wakes_only_those_who_may_go() {
         .collect();
     settled().await;
     assert_eq!((figures(&limiter), polls.load(Ordering::Relaxed)), ((0, 1_000), WAITERS));
-    sleep(30.5).await;
+    sleep(32.0).await;
     settled().await;
     assert_eq!((figures(&limiter), polls.load(Ordering::Relaxed)), ((4, 996), WAITERS + 4));
     waiters.iter().for_each(tokio::task::JoinHandle::abort);

@@ -348,3 +348,10 @@ pub(crate) fn rejected<T>(result: Result<T, BoxError>) -> Rejected {
 pub(crate) fn reject_kind<T>(result: Result<T, BoxError>) -> RejectKind {
     rejected(result).kind()
 }
+
+/// Seconds until the lane's pause is over, at least `asked` and no more than a second later: the end is jittered, and
+/// only ever added to.
+pub(crate) fn assert_paused(limiter: &Limiter, asked: f64) {
+    let left = lane(limiter).paused_until_s;
+    assert!(left.is_some_and(|left| (asked..=asked + 1.0).contains(&left)), "{left:?} where {asked} was asked for");
+}

@@ -46,6 +46,10 @@ impl InvalidController {
         self.field
     }
 
+    pub(crate) fn allowed(&self) -> &str {
+        &self.allowed
+    }
+
     /// The refused value.
     #[must_use]
     pub fn value(&self) -> &str {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::bounds::{Bounds, InvalidController, check_between, check_count, check_duration};
 use super::cuts::Cuts;
 use super::{Controller, Mark, Sample, Sent};
@@ -28,7 +30,8 @@ const SMOOTHING: f64 = 0.2;
 /// let patient = GradientConfig { tolerance: 2.0, ..GradientConfig::default() };
 /// assert_eq!((patient.initial_limit, patient.max_limit), (16, 200));
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct GradientConfig {
     /// Limit of a lane that nothing is known of. Default 16.
     pub initial_limit: u32,
@@ -45,9 +48,11 @@ pub struct GradientConfig {
     pub decrease: f64,
     /// Time to the first byte that is never as good as usual, however long it has lasted. Default 30 s. Without it, the
     /// usual latency drifts up during an outage and hides it.
+    #[serde(with = "crate::config::duration::text")]
     pub slowest_first_byte: Duration,
     /// Measure the usual latency anew from time to time, with few calls in flight. Default: never, as it costs
     /// throughput.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<GradientProbe>,
 }
 
@@ -61,9 +66,11 @@ pub struct GradientConfig {
 /// Gradient::new(GradientConfig { probe: Some(probe), ..GradientConfig::default() })?;
 /// # Ok::<(), tower_inflight::controller::InvalidController>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct GradientProbe {
     /// Time between two probes.
+    #[serde(with = "crate::config::duration::text")]
     pub every: Duration,
     /// Limit during a probe; not a floor of the limit otherwise. Default 3.
     pub limit: u32,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::bounds::{InvalidController, check_duration};
 use super::{Sample, Sent};
 
@@ -25,14 +27,18 @@ const MIN_CALLS: u32 = 5;
 /// assert_eq!(Aimd::new(none).unwrap_err().field(), "latency");
 /// # Ok::<(), tower_inflight::controller::InvalidController>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LatencyTarget {
     /// Most time from sending a call to the first byte of its answer.
+    #[serde(with = "crate::config::duration::or_off", skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Duration>,
     /// Most time between two pieces of an answer. For an answer in one piece: per token.
+    #[serde(with = "crate::config::duration::or_off", skip_serializing_if = "Option::is_none")]
     pub between_chunks: Option<Duration>,
     /// One cut per window, from calls sent after the last one. The default of 10 s is longer than a good first byte, so
     /// that the effect of a cut is seen before the next.
+    #[serde(with = "crate::config::duration::text")]
     pub window: Duration,
 }
 

@@ -14,7 +14,6 @@ mod bounds;
 mod cuts;
 mod fixed;
 mod gradient;
-mod jitter;
 mod knee;
 mod latency;
 #[cfg(test)]

@@ -86,7 +86,7 @@ proptest! {
 #[test]
 fn random_numbers_are_spread_and_repeatable() {
     let numbers = |seed| {
-        let mut jitter = jitter::Jitter::new(seed);
+        let mut jitter = crate::engine::jitter::Jitter::new(seed);
         (0..1000).map(|_| jitter.fraction()).collect::<Vec<_>>()
     };
     assert_eq!(numbers(1), numbers(1));

@@ -9,26 +9,33 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::*;
-use crate::engine::outcome::{Outcome, Pause};
+use crate::engine::outcome::{Outcome, Pause, Verdict};
+use crate::engine::pause::PauseBounds;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn policy(limit: u32) -> LanePolicy {
     LanePolicy {
-        limit,
-        reserve: 0,
+        slots: SlotPolicy { limit, reserve: 0 },
         queue_timeout: 300 * SECOND,
         max_queue: 1_000_000,
         max_queue_per_class: None,
         max_queue_per_tenant: None,
         aging_step: Some(60 * SECOND),
-        min_pause: SECOND,
-        max_pause: 600 * SECOND,
+        pauses: PauseBounds { min: SECOND, max: 600 * SECOND },
     }
 }
 
+fn reserving(reserve: u32, limit: u32) -> LanePolicy {
+    LanePolicy { slots: SlotPolicy { limit, reserve }, ..policy(limit) }
+}
+
+fn look_until(deadline: Time) -> Look<'static> {
+    Look { waker: Waker::noop(), facts: RequestFacts::default(), deadline }
+}
+
 /// How an arrival went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Came {
     Sent(Grant),
     Queued(WaiterId),
@@ -65,14 +72,14 @@ struct Bench {
 
 impl Bench {
     fn new(cap: u32) -> Self {
-        let pool = Pool::new(PoolPolicy { limit: cap, reserve: 0 });
+        let pool = Pool::new(SlotPolicy { limit: cap, reserve: 0 }, None, 1);
         Self { pool, now: Time::from_epoch(100_000 * SECOND), effects: Effects::default() }
     }
 
     /// A pool without a cap, and one lane.
     fn of(policy: LanePolicy) -> (Self, LaneId) {
         let mut bench = Self::new(0);
-        let lane = bench.pool.add_lane(policy);
+        let lane = bench.pool.add_lane(policy, None);
         (bench, lane)
     }
 
@@ -92,19 +99,21 @@ impl Bench {
 
     fn come_until(&mut self, lane: LaneId, class: Priority, expires_at: Time, expiry: Expiry) -> Came {
         let deadline = if expiry == Expiry::Deadline { expires_at } else { Time::NEVER };
-        self.step(|pool, now, effects| match pool.try_acquire(lane, class, deadline, now, effects) {
-            Ok(grant) => Came::Sent(grant),
-            Err(blocked @ (Blocked::Closed | Blocked::PastDeadline)) => {
-                pool.note_refused(lane, Reason::Closed);
-                Came::Blocked(blocked)
-            }
-            Err(_) => {
-                let ask = Ask { class, tenant: None, arrived_at: now, expires_at, expiry };
-                match pool.enqueue(lane, ask, Waker::noop().clone(), now) {
-                    Ok(ticket) => Came::Queued(ticket.id),
-                    Err(refusal) => {
-                        pool.note_refused(lane, Reason::QueueFull);
-                        Came::Refused(refusal)
+        self.step(|pool, now, effects| {
+            match pool.try_acquire(lane, class, RequestFacts::default(), deadline, now, effects) {
+                Ok(grant) => Came::Sent(grant),
+                Err(blocked @ (Blocked::Closed | Blocked::PastDeadline)) => {
+                    pool.note_refused(lane, Reason::Closed);
+                    Came::Blocked(blocked)
+                }
+                Err(_) => {
+                    let ask = Ask { class, tenant: None, arrived_at: now, expires_at, expiry };
+                    match pool.enqueue(lane, ask, Waker::noop().clone(), now) {
+                        Ok(ticket) => Came::Queued(ticket.id),
+                        Err(refusal) => {
+                            pool.note_refused(lane, Reason::QueueFull);
+                            Came::Refused(refusal)
+                        }
                     }
                 }
             }
@@ -112,11 +121,13 @@ impl Bench {
     }
 
     fn try_now(&mut self, lane: LaneId, class: Priority) -> Result<Grant, Blocked> {
-        self.step(|pool, now, effects| pool.try_acquire(lane, class, Time::NEVER, now, effects))
+        self.step(|pool, now, effects| {
+            pool.try_acquire(lane, class, RequestFacts::default(), Time::NEVER, now, effects)
+        })
     }
 
     fn poll(&mut self, lane: LaneId, id: WaiterId) -> Progress {
-        self.step(|pool, now, effects| pool.collect(lane, id, Waker::noop(), Time::NEVER, now, effects))
+        self.step(|pool, now, effects| pool.collect(lane, id, look_until(Time::NEVER), now, effects))
     }
 
     fn collect(&mut self, lane: LaneId, id: WaiterId) -> Grant {
@@ -135,7 +146,8 @@ impl Bench {
     }
 
     fn settle(&mut self, lane: LaneId, grant: Grant, verdict: impl Into<Verdict>) {
-        self.step(|pool, now, effects| pool.settle(lane, grant, verdict.into(), now, effects));
+        let ending = Ending::from(verdict.into());
+        self.step(|pool, now, effects| pool.settle(lane, grant, ending, now, effects));
     }
 
     fn succeed(&mut self, lane: LaneId, grant: Grant) {
@@ -151,19 +163,20 @@ impl Bench {
     }
 
     fn set_limit(&mut self, lane: LaneId, limit: u32) {
-        let policy = LanePolicy { limit, ..*self.pool.lane_policy(lane) };
+        let policy = *self.pool.lane_policy(lane);
+        let policy = LanePolicy { slots: SlotPolicy { limit, ..policy.slots }, ..policy };
         self.step(|pool, now, effects| {
-            pool.set_lane_policy(lane, policy);
+            pool.set_lane_policy(lane, policy, effects);
             pool.dispatch_all(now, effects);
         });
     }
 
     fn in_use(&self, lane: LaneId) -> u32 {
-        self.pool.figures(lane).0
+        self.pool.figures(lane).in_use
     }
 
     fn waiting(&self, lane: LaneId) -> u32 {
-        self.pool.figures(lane).1.iter().sum()
+        self.pool.figures(lane).waiting.iter().sum()
     }
 
     fn reasons(&self) -> Vec<Reason> {

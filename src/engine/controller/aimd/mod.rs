@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::bounds::{Bounds, InvalidController, check_between, check_count, check_duration_or_zero};
 use super::cuts::Cuts;
 use super::latency::{LatencyTarget, LatencyWatch};
@@ -20,7 +22,8 @@ const SLOW_DECREASE: f64 = 0.9;
 /// let gentle = AimdConfig { decrease: 0.8, ..AimdConfig::default() };
 /// assert_eq!((gentle.initial_limit, gentle.increase), (16, 1));
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct AimdConfig {
     /// Limit of a lane that nothing is known of. Default 16: most gateways take it.
     pub initial_limit: u32,
@@ -34,8 +37,10 @@ pub struct AimdConfig {
     /// What a limit's worth of successes adds. Default 1.
     pub increase: u32,
     /// At most one cut in this time. Default 0: as often as a call that was sent after the last cut fails.
+    #[serde(with = "crate::config::duration::text")]
     pub cut_window: Duration,
     /// Lower the limit when the upstream becomes slow as well. Default: only errors count.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyTarget>,
 }
 

@@ -27,6 +27,8 @@ mod waiting;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use self::answers::Shape;
 use self::baseline::{Baseline, Bucket};
 use self::refusals::{Refusal, Refusals};
@@ -36,8 +38,8 @@ use self::table::{JITTER_SEED, OUTAGE_FAILURES, QUEUE_SECONDS};
 use self::trial::Trial;
 use self::waiting::Waiting;
 use super::bounds::{Bounds, InvalidController};
-use super::jitter::Jitter;
 use super::{Controller, Mark, Sample, Sent};
+use crate::engine::jitter::Jitter;
 use crate::engine::outcome::Outcome;
 
 /// What a [`Knee`] may do. Nothing in it needs tuning.
@@ -49,7 +51,8 @@ use crate::engine::outcome::Outcome;
 /// let large = KneeConfig { initial_limit: 500, ..KneeConfig::default() };
 /// assert_eq!((large.min_limit, large.max_limit), (1, 4096));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct KneeConfig {
     /// Limit of a lane that nothing is known of. Default 16: from there, 1 and 256 are a few rounds away.
     pub initial_limit: u32,
@@ -140,6 +143,11 @@ impl Knee {
         };
         knee.begin_round(0.0);
         Ok(knee)
+    }
+
+    /// Another sequence of random numbers: they space out trials, and processes should not march in step.
+    pub(crate) fn with_seed(self, seed: u64) -> Self {
+        Self { jitter: Jitter::new(seed), ..self }
     }
 
     fn begin_round(&mut self, now: f64) {

@@ -1,7 +1,7 @@
 //! Finding out, one call at a time, whether the upstream is back.
 
 use super::table::{TRIAL_FIRST, TRIAL_JITTER, TRIAL_MAX_FAILED, TRIAL_MAX_REFUSED};
-use crate::engine::controller::jitter::Jitter;
+use crate::engine::jitter::Jitter;
 
 /// While a trial goes on, each call that is sent holds back the next one for a while, longer each time.
 #[derive(Debug)]

@@ -84,7 +84,7 @@ fn a_holder_that_comes_again_at_once_stands_behind_the_waiter() {
 fn a_paused_and_crowded_lane_delays_no_other() {
     for cap in [0, 5] {
         let mut bench = Bench::new(cap);
-        let [a, b] = [2, 2].map(|limit| bench.pool.add_lane(policy(limit)));
+        let [a, b] = [2, 2].map(|limit| bench.pool.add_lane(policy(limit), None));
         let [first, second] = [0; 2].map(|_| bench.come(a, Normal).grant());
         bench.pause(a, first, 60 * SECOND);
         bench.succeed(a, second);
@@ -102,7 +102,7 @@ fn a_paused_and_crowded_lane_delays_no_other() {
 #[test]
 fn a_full_lane_under_a_pools_cap_blocks_no_other() {
     let mut bench = Bench::new(2);
-    let [a, b] = [1, 2].map(|limit| bench.pool.add_lane(policy(limit)));
+    let [a, b] = [1, 2].map(|limit| bench.pool.add_lane(policy(limit), None));
     let running = bench.come(a, Normal).grant();
     let blocked = bench.come(a, Interactive).id();
     let other = bench.come(b, Bulk).grant();
@@ -116,7 +116,7 @@ fn a_full_lane_under_a_pools_cap_blocks_no_other() {
 #[test]
 fn under_a_pools_cap_class_and_arrival_decide_over_all_lanes() {
     let mut bench = Bench::new(1);
-    let [a, b, c] = [4; 3].map(|limit| bench.pool.add_lane(policy(limit)));
+    let [a, b, c] = [4; 3].map(|limit| bench.pool.add_lane(policy(limit), None));
     let mut running = (a, bench.come(a, Normal).grant());
     let mut order = Vec::new();
     for (lane, class) in [(b, Bulk), (a, Normal), (c, Normal), (b, Interactive), (a, Interactive), (c, Bulk)] {
@@ -133,11 +133,11 @@ fn under_a_pools_cap_class_and_arrival_decide_over_all_lanes() {
 #[test]
 fn a_lifted_cap_grants_in_every_lane() {
     let mut bench = Bench::new(1);
-    let lanes = [2; 3].map(|limit| bench.pool.add_lane(policy(limit)));
+    let lanes = [2; 3].map(|limit| bench.pool.add_lane(policy(limit), None));
     bench.come(lanes[0], Normal);
     let waiting = lanes.map(|lane| (lane, bench.come(lane, Normal).id()));
     bench.step(|pool, now, effects| {
-        pool.set_policy(PoolPolicy::default());
+        pool.set_policy(SlotPolicy::default(), effects);
         pool.dispatch_all(now, effects);
     });
     let mut touched: Vec<usize> = bench.effects.touched.iter().map(|lane| lane.index()).collect();
@@ -162,14 +162,22 @@ fn each_grant_wakes_one() {
 
 // Case 155.
 #[test]
-fn the_end_of_a_pause_wakes_as_many_as_there_are_slots() {
+fn the_end_of_a_pause_wakes_one_by_one_as_many_as_there_are_slots() {
     let (mut bench, lane) = Bench::of(policy(4));
     let refused = bench.come(lane, Normal).grant();
-    bench.pause(lane, refused, 30 * SECOND);
+    bench.pause(lane, refused, 5 * SECOND);
     for _ in 0..10_000 {
         bench.come(lane, Normal).id();
     }
-    bench.wait(30 * SECOND);
-    bench.tick();
-    assert_eq!(bench.effects.wakes.len(), 4);
+    let asked = bench.now + 5 * SECOND;
+    let mut woken_at = Vec::new();
+    while woken_at.len() < 4 {
+        bench.now = bench.pool.poll_timeout().expect("more will be woken");
+        bench.tick();
+        woken_at.extend(bench.effects.wakes.iter().map(|_| bench.now));
+    }
+    assert!(woken_at.iter().all(|&at| at >= asked && at <= asked + SECOND), "{woken_at:?}");
+    assert!(woken_at.is_sorted_by(|a, b| a < b), "{woken_at:?}");
+    bench.now = bench.pool.poll_timeout().expect("the leases end");
+    assert!(bench.now >= woken_at[0] + SECOND, "nobody else may go");
 }

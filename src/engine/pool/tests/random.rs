@@ -11,23 +11,21 @@ fn lane_policy() -> impl Strategy<Value = LanePolicy> {
     let step = prop::option::weighted(0.8, (100_u64..5_000).prop_map(Duration::from_millis));
     (slots, 0_u32..9, bound(), bound(), step).prop_map(|((limit, reserve), most, of_class, of_tenant, aging_step)| {
         LanePolicy {
-            limit,
-            reserve,
+            slots: SlotPolicy { limit, reserve },
             max_queue: if most == 0 { 0 } else { most + 3 },
             max_queue_per_class: of_class,
             max_queue_per_tenant: of_tenant,
             aging_step,
-            max_pause: 3 * SECOND,
-            min_pause: SECOND / 4,
+            pauses: PauseBounds { min: SECOND / 4, max: 3 * SECOND },
             ..policy(limit)
         }
     })
 }
 
-fn pool_policy() -> impl Strategy<Value = PoolPolicy> {
+fn pool_policy() -> impl Strategy<Value = SlotPolicy> {
     let capped =
-        (1_u32..6, 0_u32..3).prop_map(|(limit, reserve)| PoolPolicy { limit, reserve: reserve.min(limit - 1) });
-    prop_oneof![Just(PoolPolicy::default()), capped]
+        (1_u32..6, 0_u32..3).prop_map(|(limit, reserve)| SlotPolicy { limit, reserve: reserve.min(limit - 1) });
+    prop_oneof![Just(SlotPolicy::default()), capped]
 }
 
 fn verdict() -> impl Strategy<Value = Verdict> {

@@ -9,6 +9,7 @@ use std::task::Wake;
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::outcome::Verdict;
 use crate::engine::totals::Totals;
 
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub(super) enum Op {
     /// Time passes, and nobody calls the engine.
     Jump(Duration),
     SetLane(usize, LanePolicy),
-    SetPool(PoolPolicy),
+    SetPool(SlotPolicy),
     Close,
 }
 
@@ -81,7 +82,7 @@ pub(super) struct World {
     pool: Pool,
     ids: Vec<LaneId>,
     lanes: Vec<LanePolicy>,
-    policy: PoolPolicy,
+    policy: SlotPolicy,
     totals: Vec<Totals>,
     calls: Vec<Call>,
     now: Time,
@@ -96,10 +97,10 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(policy: PoolPolicy, lanes: Vec<LanePolicy>) -> Self {
-        let mut pool = Pool::new(policy);
+    pub(super) fn new(policy: SlotPolicy, lanes: Vec<LanePolicy>) -> Self {
+        let mut pool = Pool::new(policy, None, 1);
         Self {
-            ids: lanes.iter().map(|policy| pool.add_lane(*policy)).collect(),
+            ids: lanes.iter().map(|policy| pool.add_lane(*policy, None)).collect(),
             totals: vec![Totals::default(); lanes.len()],
             pool,
             lanes,
@@ -153,14 +154,14 @@ impl World {
                 self.lanes[lane] = policy;
                 let id = self.ids[lane];
                 self.step(|pool, now, effects| {
-                    pool.set_lane_policy(id, policy);
+                    pool.set_lane_policy(id, policy, effects);
                     pool.dispatch_all(now, effects);
                 })?;
             }
             Op::SetPool(policy) => {
                 self.policy = policy;
                 self.step(|pool, now, effects| {
-                    pool.set_policy(policy);
+                    pool.set_policy(policy, effects);
                     pool.dispatch_all(now, effects);
                 })?;
             }
@@ -181,8 +182,9 @@ impl World {
         let id = self.ids[lane];
         let now = self.now;
         self.totals[lane].offered += 1;
-        let came = self.step(|pool, now, effects| pool.try_acquire(id, class, deadline, now, effects))?;
-        let paused = self.pool.lane(id).gate.opens_at(now).map(|opens_at| opens_at.since(now));
+        let came = self
+            .step(|pool, now, effects| pool.try_acquire(id, class, RequestFacts::default(), deadline, now, effects))?;
+        let paused = self.pool.lane(id).valve.opens_at(now).map(|opens_at| opens_at.since(now));
         let expected = if self.is_closed {
             Err(Blocked::Closed)
         } else if deadline <= now {
@@ -190,7 +192,7 @@ impl World {
         } else if let Some(left) = paused {
             Err(Blocked::Paused(left))
         } else if self.is_open(lane, class) {
-            Ok(Grant { class, granted_at: now, waited: Duration::ZERO })
+            Ok(Grant::untold(class, now, Duration::ZERO))
         } else {
             Err(Blocked::Busy)
         };
@@ -274,7 +276,9 @@ impl World {
                 return Ok(());
             }
         }
-        let progress = self.step(|pool, now, effects| pool.collect(lane, id, &waker, call.deadline, now, effects))?;
+        let progress = self.step(|pool, now, effects| {
+            pool.collect(lane, id, Look { waker: &waker, ..look_until(call.deadline) }, now, effects)
+        })?;
         let now = self.now;
         let Some(at) = self.find(call.number) else {
             prop_assert_eq!(progress, Progress::Gone);
@@ -336,7 +340,7 @@ impl World {
         self.step(|pool, now, effects| pool.handle_timeout(now, effects))?;
         self.check()?;
         self.granted.clear();
-        self.step(|pool, now, effects| pool.settle(lane, grant, verdict, now, effects))?;
+        self.step(|pool, now, effects| pool.settle(lane, grant, verdict.into(), now, effects))?;
         self.calls.retain(|other| other.number != call.number);
         self.totals[call.lane].outcomes[verdict.outcome().index()] += 1;
         Ok(())
@@ -407,7 +411,7 @@ impl World {
         let (.., reason) = dropped.swap_remove(at);
         self.totals[call.lane].refused[reason as usize] += 1;
         prop_assert!(call.place == Place::Parked || call.woken.0.load(Ordering::Relaxed), "nobody told {call:?}");
-        let gone = self.pool.collect(id, call.id(), Waker::noop(), Time::NEVER, self.now, &mut Effects::default());
+        let gone = self.pool.collect(id, call.id(), look_until(Time::NEVER), self.now, &mut Effects::default());
         prop_assert_eq!(gone, Progress::Gone);
         Ok(())
     }

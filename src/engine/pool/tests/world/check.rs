@@ -6,8 +6,8 @@ use crate::engine::capacity::{Capacity, ClassSet};
 impl World {
     /// Slots in use by class, by what the calls say.
     pub(super) fn used(&self, lane: Option<usize>) -> Capacity {
-        let PoolPolicy { limit, reserve } = match lane {
-            Some(lane) => PoolPolicy { limit: self.lanes[lane].limit, reserve: self.lanes[lane].reserve },
+        let SlotPolicy { limit, reserve } = match lane {
+            Some(lane) => self.lanes[lane].slots,
             None => self.policy,
         };
         let mut capacity = Capacity::new(limit, reserve);
@@ -17,7 +17,10 @@ impl World {
     }
 
     pub(super) fn is_open(&self, lane: usize, class: Priority) -> bool {
-        let open: ClassSet = self.used(Some(lane)).open_to().intersect(self.used(None).open_to());
+        let used = self.used(Some(lane));
+        let gate = &self.pool.lane(self.ids[lane]).valve.gate;
+        let passing = used.limit().map_or(u32::MAX, |limit| gate.lets_pass(limit, self.now));
+        let open: ClassSet = used.open_to(passing).intersect(self.used(None).open_to(u32::MAX));
         open.contains(class)
     }
 
@@ -38,7 +41,7 @@ impl World {
 
     fn check_counts(&self, lane: usize) -> Checked {
         let id = self.ids[lane];
-        let (in_use, waiting) = self.pool.figures(id);
+        let Figures { in_use, waiting, .. } = self.pool.figures(id);
         prop_assert_eq!(in_use, self.used(Some(lane)).in_use());
         for class in Priority::ALL {
             let of = |call: &&Call| call.lane == lane && call.class == class && call.is_waiting();
@@ -56,7 +59,10 @@ impl World {
     fn check_grants(&self) -> Checked {
         for granted in self.calls.iter().filter(|call| self.granted.contains(&call.number)) {
             let Call { lane, class, .. } = *granted;
-            prop_assert!(self.pool.lane(self.ids[lane]).gate.is_open(self.now), "{granted:?} was granted in a pause");
+            prop_assert!(
+                self.pool.lane(self.ids[lane]).valve.gate.is_open(self.now),
+                "{granted:?} was granted in a pause"
+            );
             for (limits, of) in [(Some(lane), "lane"), (None, "pool")] {
                 let used = self.used(limits);
                 let Some(limit) = used.limit() else { continue };
@@ -86,7 +92,7 @@ impl World {
                 Place::Queued | Place::Parked => prop_assert!(call.expires_at > self.now, "{call:?} is over"),
                 Place::Sent(_) => {}
             }
-            let is_paused = !self.pool.lane(self.ids[call.lane]).gate.is_open(self.now);
+            let is_paused = !self.pool.lane(self.ids[call.lane]).valve.gate.is_open(self.now);
             let may_go = call.place == Place::Queued && !is_paused && self.is_open(call.lane, call.class);
             prop_assert!(!may_go, "{call:?} could go and does not");
         }
