@@ -40,6 +40,13 @@ pub(crate) enum Blocked {
     Closed,
 }
 
+impl Blocked {
+    /// Waiting would not help.
+    pub(crate) fn is_final(self) -> bool {
+        matches!(self, Self::Closed | Self::PastDeadline)
+    }
+}
+
 /// Why a call may not even wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
