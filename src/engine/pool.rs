@@ -69,6 +69,7 @@ impl Pool {
     }
 
     /// A slot now, or why not. Nobody is overtaken: whoever could use the slot has it already.
+    #[inline(always)]
     pub(crate) fn try_acquire(
         &mut self,
         id: LaneId,

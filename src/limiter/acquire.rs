@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use tokio::task::coop::{self, Coop};
+use tokio::task::coop;
 
 use super::call::{Admission, Call, CallEvent, Life};
 use super::clock;
@@ -37,14 +37,7 @@ const JUST_NOW: Duration = Duration::from_millis(10);
 /// A slot that was granted and not collected for a second, because nobody polled the future, goes to the next waiter; the
 /// future keeps its place in line.
 #[must_use = "futures do nothing unless polled"]
-#[pin_project::pin_project]
 pub struct Acquire {
-    /// Spends the task's budget, so that a loop that is always granted cannot starve its neighbours.
-    #[pin]
-    inner: Coop<Wait>,
-}
-
-struct Wait {
     /// Goes with the slot, in the end. `None` before that: the limiter is off.
     lane: Option<Arc<LaneInner>>,
     life: Option<Arc<Life>>,
@@ -103,8 +96,7 @@ impl Acquire {
         Scope::complete(&mut call);
         let Call { class, tenant, deadline, arrived_at, admission, life } = call;
         let arriving = Arriving { tenant, class: class.unwrap_or_default(), admission };
-        let wait = Wait { lane, life, deadline, since: arrived_at, stage: Stage::Arriving(arriving) };
-        Self { inner: coop::cooperative(wait) }
+        Self { lane, life, deadline, since: arrived_at, stage: Stage::Arriving(arriving) }
     }
 }
 
@@ -127,26 +119,23 @@ impl Future for Acquire {
     type Output = Result<Permit, Rejected>;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().inner.poll(cx)
-    }
-}
-
-impl Future for Wait {
-    type Output = Result<Permit, Rejected>;
-
-    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.stage {
+        // Spends the task's budget, so that a loop that is always granted cannot starve its neighbours.
+        let budget = ready!(coop::poll_proceed(cx));
+        let polled = match self.stage {
             Stage::Arriving(_) => self.arrive(cx.waker()),
             Stage::Queued(ticket, bounds) => self.look(ticket, bounds, cx.waker()),
             Stage::Done => panic!("polled after it was ready"),
+        };
+        if polled.is_ready() {
+            budget.made_progress();
         }
+        polled
     }
 }
 
-impl Wait {
-    #[inline]
+impl Acquire {
+    #[inline(always)]
     fn arrive(&mut self, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let (Some(lane), Stage::Arriving(arriving)) = (&self.lane, &mut self.stage) else {
             self.stage = Stage::Done;
@@ -184,7 +173,7 @@ impl Wait {
     }
 
     /// The slot, or why there is none.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self, ticket: Ticket, bounds: Bounds, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let Some(lane) = &self.lane else { unreachable!("who is queued has a lane") };
         // Nearly always: a waiter is woken for its slot. Without a deadline there is nothing to ask the clock.
@@ -235,7 +224,7 @@ impl Wait {
         Refused::new(lane, kind, bound, None, state)
     }
 
-    #[inline]
+    #[inline(always)]
     fn granted(&mut self, grant: Grant, position: Option<u32>) -> Permit {
         self.stage = Stage::Done;
         let Some(lane) = self.lane.take() else { unreachable!("a grant is one of a lane") };
@@ -248,7 +237,7 @@ fn position(ticket: Ticket) -> u32 {
     ticket.ahead + 1
 }
 
-impl Drop for Wait {
+impl Drop for Acquire {
     #[inline]
     fn drop(&mut self) {
         if let (Stage::Queued(ticket, _), Some(lane)) = (&self.stage, &self.lane) {
