@@ -127,9 +127,12 @@ impl Pool {
         let due_at = lane.gate.opens_at(now).map_or(ask.expires_at, |opens_at| opens_at.min(ask.expires_at));
         let (waiter, ahead) = lane.queue.enqueue(ask, waker, now);
         lane.note_queue(now);
+        let is_listed = lane.listed_at.is_some();
         self.waiting += 1;
         self.next_timeout = self.next_timeout.min(due_at);
-        self.list(id);
+        if !is_listed {
+            self.list(id);
+        }
         Ok(Ticket { id: waiter, ahead })
     }
 
@@ -386,16 +389,21 @@ impl Pool {
         if self.listed.is_empty() {
             return;
         }
-        while let Some((id, next)) = match self.capacity.limit() {
-            None => self.next_of(changed, now).map(|next| (changed, next)),
-            Some(_) => self.next_of_all(now),
-        } {
+        if self.capacity.limit().is_some() {
+            return self.dispatch_over_lanes(changed, now, effects);
+        }
+        while let Some(next) = self.next_of(changed, now) {
+            self.grant(changed, next, now, effects);
+        }
+    }
+
+    fn dispatch_over_lanes(&mut self, changed: LaneId, now: Time, effects: &mut Effects) {
+        while let Some((id, next)) = self.next_of_all(now) {
             self.grant(id, next, now, effects);
             if id != changed {
                 effects.touch(id);
             }
         }
-        self.lane_mut(changed).note_queue(now);
     }
 
     /// The waiter that comes first over all lanes: by effective class, then by arrival.
@@ -436,12 +444,8 @@ impl Pool {
     }
 
     fn list(&mut self, id: LaneId) {
-        let at = self.listed.len();
-        let lane = self.lane_mut(id);
-        if lane.listed_at.is_none() {
-            lane.listed_at = Some(at);
-            self.listed.push(id.0);
-        }
+        self.lane_mut(id).listed_at = Some(self.listed.len());
+        self.listed.push(id.0);
     }
 
     #[inline]
