@@ -134,12 +134,16 @@ fn nested_end(json: &[u8], mut at: usize) -> Option<usize> {
     while depth > 0 {
         let byte = *json.get(at)?;
         at += 1;
-        match byte {
-            b'"' => at = string_end(json, at)?,
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth -= 1,
-            b',' | b':' => {}
-            _ => at += plain(&json[at..]),
+        if byte == b'"' {
+            at = string_end(json, at)?;
+        } else if byte == b',' || byte == b':' {
+            // Between two strings, most often.
+        } else if byte | BRACE_BIT == b'{' {
+            depth += 1;
+        } else if byte | BRACE_BIT == b'}' {
+            depth -= 1;
+        } else {
+            at += plain(&json[at..]);
         }
     }
     Some(at)
@@ -147,10 +151,24 @@ fn nested_end(json: &[u8], mut at: usize) -> Option<usize> {
 
 /// Where the string ends that starts at `start`, past its quote.
 ///
+/// Most strings of a request are roles and keys, and end within a word.
+#[inline(always)]
+fn string_end(json: &[u8], start: usize) -> Option<usize> {
+    if let Some(word) = json.get(start..).and_then(<[u8]>::first_chunk) {
+        let quotes = quotes(u64::from_le_bytes(*word));
+        let length = quotes.trailing_zeros() as usize / 8;
+        // The byte before an empty string is its own opening quote.
+        if quotes != 0 && json[start + length - 1] != b'\\' {
+            return Some(start + length + 1);
+        }
+    }
+    long_string_end(json, start)
+}
+
 /// Looks for quotes alone and asks of each whether it is escaped, so that `\n` and its like cost nothing. The look back
 /// never passes an earlier quote, so that the whole stays linear.
-#[inline]
-fn string_end(json: &[u8], start: usize) -> Option<usize> {
+#[inline(never)]
+fn long_string_end(json: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
         at += quote(&json[at..])?;
@@ -166,18 +184,16 @@ fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
 
-/// Where the next quote is. Most strings of a request are roles and keys, and quotes in a text come in pairs: a call into
-/// `memchr` costs more than they do.
+/// Where the next quote is. Quotes in a text come in pairs: a call into `memchr` costs more than they do.
 #[inline]
 fn quote(text: &[u8]) -> Option<usize> {
-    let is_quote = |word: u64| zeros(word ^ each(b'"'));
-    if let Some(found) = first_mark(text, 1, is_quote) {
+    if let Some(found) = first_mark(text, 1, quotes) {
         return Some(found);
     }
     let mut at = (text.len() / WORD).min(1) * WORD;
     for chunk in text[at..].chunks_exact(LANES).take(NEAR_CHUNKS) {
         if chunk.iter().fold(false, |found, &byte| found | (byte == b'"')) {
-            return first_mark(chunk, LANES / WORD, is_quote).map(|n| at + n);
+            return first_mark(chunk, LANES / WORD, quotes).map(|n| at + n);
         }
         at += LANES;
     }
@@ -185,6 +201,7 @@ fn quote(text: &[u8]) -> Option<usize> {
 }
 
 /// How many bytes are neither quotes nor brackets: a lower bound, zero if the end is near.
+#[inline(never)]
 fn plain(json: &[u8]) -> usize {
     first_mark(json, NEAR_WORDS, structurals).unwrap_or_else(|| {
         let near = NEAR_WORDS.min(json.len() / WORD) * WORD;
@@ -212,6 +229,10 @@ fn first_mark(text: &[u8], words: usize, marks: impl Fn(u64) -> u64) -> Option<u
         }
     }
     None
+}
+
+fn quotes(word: u64) -> u64 {
+    zeros(word ^ each(b'"'))
 }
 
 fn structurals(word: u64) -> u64 {
