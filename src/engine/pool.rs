@@ -83,6 +83,7 @@ impl Pool {
     }
 
     /// A slot now, or why not. Nobody is overtaken: whoever could use the slot has it already.
+    #[inline(always)]
     pub(crate) fn try_acquire(
         &mut self,
         id: LaneId,
@@ -139,9 +140,12 @@ impl Pool {
         let due_at = lane.valve.next_timeout(now).min(ask.expires_at);
         let (waiter, ahead) = lane.queue.enqueue(ask, waker, now);
         lane.note_queue(now);
+        let is_listed = lane.listed_at.is_some();
         self.waiting += 1;
         self.next_timeout = self.next_timeout.min(due_at).min(self.valve.next_timeout(now));
-        self.list(id);
+        if !is_listed {
+            self.list(id);
+        }
         Ok(Ticket { id: waiter, ahead })
     }
 
@@ -229,15 +233,15 @@ impl Pool {
     }
 
     /// A call ended. What it says about the upstream is taken in before its slot is free for the next one.
-    pub(crate) fn settle(&mut self, id: LaneId, grant: Grant, ending: Ending, now: Time, effects: &mut Effects) {
+    pub(crate) fn settle(&mut self, id: LaneId, grant: &Grant, ending: Ending, now: Time, effects: &mut Effects) {
         let now = self.advance(now, effects);
         let outcome = ending.verdict.outcome();
         let lane = self.lane_mut(id);
         lane.totals.outcomes[outcome.index()] += 1;
         lane.health.note(outcome, now);
-        self.heed(id, &grant, ending, now, effects);
+        self.heed(id, grant, ending, now, effects);
         if self.is_steered(id) {
-            self.learn(id, &grant, ending, now, effects);
+            self.learn(id, grant, ending, now, effects);
         }
         self.give_back(id, grant.class);
         self.dispatch(id, now, effects);
@@ -518,17 +522,21 @@ impl Pool {
         if self.listed.is_empty() {
             return;
         }
-        while let Some((id, next)) = if self.valve.is_limited() {
-            self.next_of_all(now)
-        } else {
-            self.next_of(changed, now).map(|next| (changed, next))
-        } {
+        if self.valve.is_limited() {
+            return self.dispatch_over_lanes(changed, now, effects);
+        }
+        while let Some(next) = self.next_of(changed, now) {
+            self.grant(changed, next, now, effects);
+        }
+    }
+
+    fn dispatch_over_lanes(&mut self, changed: LaneId, now: Time, effects: &mut Effects) {
+        while let Some((id, next)) = self.next_of_all(now) {
             self.grant(id, next, now, effects);
             if id != changed {
                 effects.touch(id);
             }
         }
-        self.lane_mut(changed).note_queue(now);
     }
 
     /// The waiter that comes first over all lanes: by effective class, then by arrival.
@@ -569,12 +577,8 @@ impl Pool {
     }
 
     fn list(&mut self, id: LaneId) {
-        let at = self.listed.len();
-        let lane = self.lane_mut(id);
-        if lane.listed_at.is_none() {
-            lane.listed_at = Some(at);
-            self.listed.push(id.0);
-        }
+        self.lane_mut(id).listed_at = Some(self.listed.len());
+        self.listed.push(id.0);
     }
 
     #[inline]

@@ -34,6 +34,7 @@ impl<T: Default> Slab<T> {
         self.len
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let at = match self.roomy.last() {
             Some(&at) => at as usize,
@@ -59,6 +60,17 @@ impl<T: Default> Slab<T> {
     /// # Panics
     /// If there is no entry at `index`.
     pub(crate) fn remove(&mut self, index: u32) -> T {
+        let value = std::mem::take(&mut self[index]);
+        self.vacate(index);
+        value
+    }
+
+    /// Frees an entry. What it still holds is dropped when its place is used again, or with its chunk.
+    ///
+    /// # Panics
+    /// If there is no entry at `index`.
+    #[inline]
+    pub(crate) fn vacate(&mut self, index: u32) {
         let (at, slot) = place(index);
         let held = &mut self.chunks[at];
         let chunk = held.as_mut().expect("an entry to remove is in a chunk");
@@ -67,18 +79,21 @@ impl<T: Default> Slab<T> {
             self.roomy.push(id(at));
         }
         chunk.used &= !(1 << slot);
-        let value = std::mem::take(&mut chunk.entries[slot]);
         if chunk.used == 0 {
             self.spare = held.take();
         }
         self.len -= 1;
         if self.len == 0 {
-            self.chunks.clear();
-            self.roomy.clear();
-            self.chunks.shrink_to(CHUNK);
-            self.roomy.shrink_to(CHUNK);
+            self.clear();
         }
-        value
+    }
+
+    #[cold]
+    fn clear(&mut self) {
+        self.chunks.clear();
+        self.roomy.clear();
+        self.chunks.shrink_to(CHUNK);
+        self.roomy.shrink_to(CHUNK);
     }
 
     #[inline]

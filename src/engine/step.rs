@@ -37,7 +37,7 @@ pub(crate) struct Grant {
 
 impl Grant {
     /// No controller was told of it.
-    pub(super) fn untold(class: Priority, granted_at: Time, waited: Duration) -> Self {
+    pub(crate) fn untold(class: Priority, granted_at: Time, waited: Duration) -> Self {
         let sending = Sending { at: granted_at, facts: RequestFacts::default(), is_saturated: false };
         Self { class, granted_at, waited, sending, in_lane: Track::default(), in_pool: Track::default() }
     }
@@ -57,6 +57,13 @@ pub(crate) enum Blocked {
     Paused(Duration),
     PastDeadline,
     Closed,
+}
+
+impl Blocked {
+    /// Waiting would not help.
+    pub(crate) fn is_final(self) -> bool {
+        matches!(self, Self::Closed | Self::PastDeadline)
+    }
 }
 
 /// Why a call may not even wait.

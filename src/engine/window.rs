@@ -115,7 +115,7 @@ fn bucket(wait: Duration) -> usize {
 }
 
 fn bucket_above(wait: Duration) -> usize {
-    let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+    let micros = wait.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(wait.subsec_micros()));
     let eighths = micros.saturating_mul(PER_OCTAVE as u64) / 1000;
     let octave = (eighths.ilog2() - PER_OCTAVE.ilog2()) as usize;
     let within = (eighths >> octave) as usize - PER_OCTAVE;

@@ -37,9 +37,8 @@ where
 {
     #[pin]
     stage: Stage<S::Future, B>,
-    /// The instance that is driven ready is the one that is called.
-    inner: S,
-    request: Option<Request<Q>>,
+    /// Until the call. The instance that is driven ready is the one that is called.
+    call: Option<(S, Request<Q>)>,
     is_head: bool,
     held: Option<Held>,
     /// Until there is a slot.
@@ -51,7 +50,7 @@ enum Stage<F, B: Body> {
     Waiting(#[pin] Acquire),
     Readying,
     Called(#[pin] F),
-    Peeking(Option<(response::Parts, Peek<B>)>),
+    Peeking(Option<Box<(response::Parts, Peek<B>)>>),
     Done,
 }
 
@@ -62,19 +61,26 @@ where
 {
     #[inline]
     pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, classify: Arc<dyn Classify>) -> Self {
-        Self::at(Stage::Waiting(acquire), inner, request, Some(classify))
+        let is_head = request.method() == Method::HEAD;
+        let call = Some((inner, request));
+        Self { stage: Stage::Waiting(acquire), call, is_head, held: None, classify: Some(classify) }
     }
 
     /// The limiter is off.
     #[inline]
     pub(super) fn passing(inner: S, request: Request<Q>) -> Self {
-        Self::at(Stage::Readying, inner, request, None)
+        Self { call: Some((inner, request)), ..Self::off(Stage::Readying) }
+    }
+
+    /// The limiter is off, and the inner service was ready.
+    #[inline]
+    pub(super) fn called(future: S::Future) -> Self {
+        Self::off(Stage::Called(future))
     }
 
     #[inline]
-    fn at(stage: Stage<S::Future, B>, inner: S, request: Request<Q>, classify: Option<Arc<dyn Classify>>) -> Self {
-        let is_head = request.method() == Method::HEAD;
-        Self { stage, inner, request: Some(request), is_head, held: None, classify }
+    fn off(stage: Stage<S::Future, B>) -> Self {
+        Self { stage, call: None, is_head: false, held: None, classify: None }
     }
 }
 
@@ -97,7 +103,8 @@ where
                     this.stage.set(Stage::Readying);
                 }
                 StageNow::Readying => {
-                    let Poll::Ready(readied) = this.inner.poll_ready(cx) else {
+                    let (inner, _) = this.call.as_mut().expect("a request is sent once");
+                    let Poll::Ready(readied) = inner.poll_ready(cx) else {
                         let stalled = ready!(poll_silence(this.held, cx));
                         this.stage.set(Stage::Done);
                         settle(this.held, Outcome::Stalled);
@@ -107,9 +114,8 @@ where
                         this.stage.set(Stage::Done);
                         return Poll::Ready(Err(failed(this.held, error.into())));
                     }
-                    let request = this.request.take().expect("a request is sent once");
-                    let call = this.inner.call(request);
-                    this.stage.set(Stage::Called(call));
+                    let (mut inner, request) = this.call.take().expect("a request is sent once");
+                    this.stage.set(Stage::Called(inner.call(request)));
                 }
                 StageNow::Called(call) => match call.poll(cx) {
                     Poll::Pending => {
@@ -127,14 +133,14 @@ where
                         this.stage.set(Stage::Done);
                         match answer(response, *this.is_head, this.held) {
                             Answer::Whole(response) => return Poll::Ready(Ok(response)),
-                            Answer::Peek(head, peek) => this.stage.set(Stage::Peeking(Some((head, peek)))),
+                            Answer::Peek(head, peek) => this.stage.set(Stage::Peeking(Some(Box::new((head, peek))))),
                         }
                     }
                 },
                 StageNow::Peeking(peeking) => {
-                    let (_, peek) = peeking.as_mut().expect("looked at once");
+                    let (_, peek) = &mut **peeking.as_mut().expect("looked at once");
                     ready!(peek.poll_peek(cx));
-                    let (head, peek) = peeking.take().expect("looked at just now");
+                    let (head, peek) = *peeking.take().expect("looked at just now");
                     this.stage.set(Stage::Done);
                     return Poll::Ready(Ok(peeked(head, peek, this.held)));
                 }

@@ -70,7 +70,7 @@ impl<'a> RequestLane<'a> {
         limited: Kinds,
     ) -> Option<Self> {
         let RequestHead { method, uri, headers, .. } = head;
-        let segments: Segments<'a> = uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
+        let segments = segments(uri.path());
         let Route { base, model, asks } = Route::of(method, &segments);
         if matches!(asks, Asks::For(kind) if !limited.contains(kind)) {
             return None;
@@ -92,6 +92,24 @@ impl<'a> RequestLane<'a> {
 
 /// Longer paths than any API has; Vertex needs nine segments.
 type Segments<'a> = SmallVec<[&'a str; 16]>;
+
+fn segments(path: &str) -> Segments<'_> {
+    // By bytes: a search for a character is made for longer texts than a segment.
+    let mut segments = Segments::new();
+    let mut start = 0;
+    for (at, byte) in path.bytes().enumerate() {
+        if byte == b'/' {
+            if at > start {
+                segments.push(&path[start..at]);
+            }
+            start = at + 1;
+        }
+    }
+    if path.len() > start {
+        segments.push(&path[start..]);
+    }
+    segments
+}
 
 fn is_scanned(headers: &HeaderMap) -> bool {
     let is_multipart = headers.get(CONTENT_TYPE).is_some_and(|value| {
@@ -340,7 +358,9 @@ impl Endpoint {
     }
 
     fn push_lower(&mut self, text: &str) {
-        self.0.extend(text.bytes().map(|byte| byte.to_ascii_lowercase()));
+        let start = self.0.len();
+        self.push(text);
+        self.0[start..].make_ascii_lowercase();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The service that an [`InflightLimitLayer`](crate::InflightLimitLayer) builds.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use http_body::Body;
@@ -19,7 +19,8 @@ use crate::limiter::Limiter;
 /// # Readiness
 /// Always ready, and holds nothing while it is: the lane is known only once the request is. The inner service is driven
 /// ready after the grant, on the clone that is then called. So `load_shed` outside of it never sheds; use
-/// [`Admission::Reject`](crate::Admission::Reject) or `max_queue = 0` for that.
+/// [`Admission::Reject`](crate::Admission::Reject) or `max_queue = 0` for that. While the limiter is off, it is ready when
+/// the inner service is.
 ///
 /// # Errors
 /// [`Rejected`](crate::Rejected) and [`Stalled`](crate::Stalled) are ours; errors of the inner service pass through as
@@ -37,9 +38,11 @@ use crate::limiter::Limiter;
 /// # let _ = service;
 /// # Ok::<(), tower_inflight::ConfigError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct InflightLimit<S> {
     inner: S,
+    /// `inner` was driven ready for the next call: the limiter was off.
+    is_readied: bool,
     limiter: Limiter,
     options: Arc<Options>,
 }
@@ -52,12 +55,19 @@ impl<S> InflightLimit<S> {
     }
 
     pub(super) fn with_options(inner: S, limiter: Limiter, options: Arc<Options>) -> Self {
-        Self { inner, limiter, options }
+        Self { inner, is_readied: false, limiter, options }
     }
 
     /// The limiter that decides.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
+    }
+}
+
+/// Readiness is not cloned: a clone of `inner` has none.
+impl<S: Clone> Clone for InflightLimit<S> {
+    fn clone(&self) -> Self {
+        Self::with_options(self.inner.clone(), self.limiter.clone(), self.options.clone())
     }
 }
 
@@ -73,12 +83,25 @@ where
     type Error = BoxError;
     type Future = ResponseFuture<S, Q, B>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+    #[inline]
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        if self.limiter.is_enabled() {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.inner.poll_ready(cx)).map_err(Into::into)?;
+        self.is_readied = true;
         Poll::Ready(Ok(()))
     }
 
+    #[inline]
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let inner = self.inner.clone();
+        let is_readied = std::mem::take(&mut self.is_readied);
+        if is_readied && !self.limiter.is_enabled() {
+            return ResponseFuture::called(self.inner.call(request));
+        }
+        let clone = self.inner.clone();
+        // One that was readied is the one to call, also if the limiter came on or off since.
+        let inner = if is_readied { std::mem::replace(&mut self.inner, clone) } else { clone };
         if !self.limiter.is_enabled() {
             return ResponseFuture::passing(inner, request);
         }

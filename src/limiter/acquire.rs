@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use tokio::task::coop::{self, Coop};
+use tokio::task::coop;
 
 use super::call::{Admission, Call, CallEvent, Life};
 use super::clock;
@@ -17,9 +17,10 @@ use super::permit::Permit;
 use super::pool;
 use super::scope::Scope;
 use crate::engine::pool::Figures;
+use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry};
 use crate::engine::steering::RequestFacts;
-use crate::engine::step::{Blocked, Effects, Grant, Look, Progress, Refusal, Ticket};
+use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Ticket};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
@@ -38,38 +39,27 @@ const JUST_NOW: Duration = Duration::from_millis(10);
 /// A slot that was granted and not collected for a second, because nobody polled the future, goes to the next waiter; the
 /// future keeps its place in line.
 #[must_use = "futures do nothing unless polled"]
-#[pin_project::pin_project]
 pub struct Acquire {
-    /// Spends the task's budget, so that a loop that is always granted cannot starve its neighbours.
-    #[pin]
-    inner: Coop<Wait>,
-}
-
-struct Wait {
+    /// Goes with the slot, in the end. `None` before that: the limiter is off.
+    lane: Option<Arc<LaneInner>>,
+    life: Option<Arc<Life>>,
+    deadline: Time,
+    /// When the call arrived; once it is queued, when that was.
+    since: Time,
+    facts: RequestFacts,
     stage: Stage,
 }
 
 enum Stage {
-    /// The limiter is off.
-    Off,
-    Arriving {
-        lane: Arc<LaneInner>,
-        call: Call,
-    },
-    Queued(Queued),
+    Arriving(Arriving),
+    Queued(Ticket, Bounds),
     Done,
 }
 
-struct Queued {
-    lane: Arc<LaneInner>,
-    ticket: Ticket,
-    // The bounds, laid out flat: every waiter keeps them.
-    expiry: Expiry,
-    expires_at: Time,
-    enqueued_at: Time,
-    deadline: Time,
-    facts: RequestFacts,
-    life: Option<Arc<Life>>,
+struct Arriving {
+    tenant: Option<Arc<str>>,
+    class: Priority,
+    admission: Admission,
 }
 
 /// When waiting ends, and by which of its two bounds. Where both end together, the deadline is named.
@@ -95,13 +85,21 @@ enum Arrival {
 }
 
 impl Acquire {
-    pub(crate) fn new(lane: Arc<LaneInner>, mut call: Call) -> Self {
-        Scope::complete(&mut call);
-        Self { inner: coop::cooperative(Wait { stage: Stage::Arriving { lane, call } }) }
+    #[inline]
+    pub(crate) fn new(lane: Arc<LaneInner>, call: Call) -> Self {
+        Self::of(Some(lane), call)
     }
 
     pub(crate) fn off() -> Self {
-        Self { inner: coop::cooperative(Wait { stage: Stage::Off }) }
+        Self::of(None, Call::unnamed())
+    }
+
+    #[inline]
+    fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
+        Scope::complete(&mut call);
+        let Call { class, tenant, deadline, arrived_at, admission, facts, life } = call;
+        let arriving = Arriving { tenant, class: class.unwrap_or_default(), admission };
+        Self { lane, life, deadline, since: arrived_at, facts, stage: Stage::Arriving(arriving) }
     }
 }
 
@@ -109,111 +107,179 @@ impl Acquire {
 pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, Rejected> {
     Scope::complete(&mut call);
     let now = clock::now();
-    let arrival = lane.pool.step(lane, |state, effects| match admit(lane, &call, now, state, effects) {
-        Ok(grant) => Arrival::Granted(grant),
-        Err(blocked) => Arrival::Refused(refuse_to_wait(lane, blocked, state)),
+    let class = call.class.unwrap_or_default();
+    let granted = lane.pool.step(lane, |state, effects| {
+        let granted = state.engine.try_acquire(lane.id, class, call.facts, call.deadline, now, effects);
+        granted.map_err(|blocked| refuse_to_wait(lane, blocked, state))
     });
-    match arrival {
-        Arrival::Granted(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_deref())),
-        Arrival::Refused(refused) => Err(refused.on_arrival(lane)),
-        Arrival::Queued(..) => unreachable!("a call that may not wait is not queued"),
+    match granted {
+        Ok(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_deref())),
+        Err(refused) => Err(refused.on_arrival(lane)),
     }
 }
 
 impl Future for Acquire {
     type Output = Result<Permit, Rejected>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().inner.poll(cx)
-    }
-}
-
-impl Future for Wait {
-    type Output = Result<Permit, Rejected>;
-
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Stage::Queued(queued) = &self.stage {
-            let found = ready!(queued.look(cx.waker()));
-            self.stage = match (found, std::mem::replace(&mut self.stage, Stage::Done)) {
-                (Ok(grant), Stage::Queued(queued)) => return Poll::Ready(Ok(queued.granted(grant))),
-                (Err(rejected), _) => return Poll::Ready(Err(rejected)),
-                (Ok(_), stage) => stage,
-            };
+        // Spends the task's budget, so that a loop that is always granted cannot starve its neighbours.
+        let budget = ready!(coop::poll_proceed(cx));
+        let polled = match self.stage {
+            Stage::Arriving(_) => self.arrive(cx.waker()),
+            Stage::Queued(ticket, bounds) => self.look(ticket, bounds, cx.waker()),
+            Stage::Done => panic!("polled after it was ready"),
+        };
+        if polled.is_ready() {
+            budget.made_progress();
         }
-        match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Off => Poll::Ready(Ok(Permit::off())),
-            Stage::Arriving { lane, call } => self.arrive(lane, call, cx.waker()),
-            Stage::Queued(_) | Stage::Done => panic!("polled after it was ready"),
-        }
+        polled
     }
 }
 
-impl Wait {
-    fn arrive(&mut self, lane: Arc<LaneInner>, mut call: Call, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
+impl Acquire {
+    #[inline(always)]
+    fn arrive(&mut self, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
+        let (Some(lane), Stage::Arriving(arriving)) = (&self.lane, &mut self.stage) else {
+            self.stage = Stage::Done;
+            return Poll::Ready(Ok(Permit::off()));
+        };
         let now = clock::now();
-        match lane.pool.step_polled(&lane, |state, effects| join(&lane, &mut call, waker, now, state, effects)) {
-            Arrival::Granted(grant) => Poll::Ready(Ok(Permit::new(lane, grant, None, call.life.as_deref()))),
-            Arrival::Refused(refused) => Poll::Ready(Err(refused.on_arrival(&lane))),
+        let (class, deadline, since, facts) = (arriving.class, self.deadline, self.since, self.facts);
+        let arrival = lane.pool.step_polled(lane, |state, effects| {
+            match state.engine.try_acquire(lane.id, class, facts, deadline, now, effects) {
+                Ok(grant) => Arrival::Granted(grant),
+                Err(blocked) if arriving.admission == Admission::Reject || blocked.is_final() => {
+                    Arrival::Refused(refuse_to_wait(lane, blocked, state))
+                }
+                Err(_) => join(lane, arriving, deadline, since, waker, now, state),
+            }
+        });
+        match arrival {
+            Arrival::Granted(grant) => Poll::Ready(Ok(self.granted(grant, None))),
+            Arrival::Refused(refused) => {
+                let refused = refused.on_arrival(lane);
+                self.stage = Stage::Done;
+                Poll::Ready(Err(refused))
+            }
             Arrival::Queued(ticket, bounds) => {
-                let Call { class, deadline, facts, life, .. } = call;
-                lane.report_queued(class.unwrap_or_default(), ticket.ahead);
-                let Bounds { expires_at, expiry } = bounds;
-                let queued = Queued { lane, ticket, expiry, expires_at, enqueued_at: now, deadline, facts, life };
-                // In place before the listener runs: if it panics, the place in line is given up like any other.
-                self.stage = Stage::Queued(queued);
-                self.tell_queued();
+                // In place before anybody hears of it: if a listener panics, the place in line is given up like any other.
+                self.since = now;
+                self.stage = Stage::Queued(ticket, bounds);
+                lane.report_queued(class, ticket.ahead);
+                if let Some(life) = &self.life {
+                    life.tell(CallEvent::Queued { lane: &lane.key, position: position(ticket) });
+                }
                 Poll::Pending
             }
         }
     }
 
-    fn tell_queued(&self) {
-        if let Stage::Queued(Queued { lane, ticket, life: Some(life), .. }) = &self.stage {
-            life.tell(CallEvent::Queued { lane: &lane.key, position: ticket.ahead + 1 });
+    /// The slot, or why there is none.
+    #[inline(always)]
+    fn look(&mut self, ticket: Ticket, bounds: Bounds, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
+        let Some(lane) = &self.lane else { unreachable!("who is queued has a lane") };
+        // Nearly always: a waiter is woken for its slot. Without a deadline there is nothing to ask the clock.
+        if self.deadline == Time::NEVER {
+            if let Some(grant) = lane.pool.pick_up(lane, ticket.id) {
+                return Poll::Ready(Ok(self.granted(grant, Some(position(ticket)))));
+            }
         }
+        self.look_again(ticket, bounds, waker)
     }
-}
 
-impl Drop for Wait {
-    fn drop(&mut self) {
-        if let Stage::Queued(Queued { lane, ticket, .. }) = &self.stage {
-            let was_there = lane.pool.step(lane, |state, effects| {
-                let abandoned = state.engine.abandon(lane.id, ticket.id, effects);
-                abandoned.unwrap_or_else(|| state.engine.cancel(lane.id, ticket.id, clock::now(), effects))
-            });
-            if was_there {
-                lane.report_abandoned();
+    fn look_again(&mut self, ticket: Ticket, bounds: Bounds, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
+        let Some(lane) = &self.lane else { unreachable!("who is queued has a lane") };
+        let look = Look { waker, facts: self.facts, deadline: self.deadline };
+        let now = clock::now();
+        let progress = lane.pool.step_polled(lane, |state, effects| {
+            match state.engine.collect(lane.id, ticket.id, look, now, effects) {
+                Progress::Granted(grant) => Ok(Some(grant)),
+                Progress::Waiting => Ok(None),
+                Progress::PastDeadline => Err((refuse(lane, RejectKind::Deadline, Bound::None, None, state), true)),
+                Progress::Gone => Err((self.gone(lane, bounds, state), false)),
+            }
+        });
+        match progress {
+            Ok(Some(grant)) => Poll::Ready(Ok(self.granted(grant, Some(position(ticket))))),
+            Ok(None) => Poll::Pending,
+            Err((refused, is_new)) => {
+                if is_new {
+                    lane.report_refused(refused.kind.reason());
+                }
+                let waited = now.min(bounds.expires_at).since(self.since);
+                let rejected = refused.after(lane, waited, Some(position(ticket)));
+                self.stage = Stage::Done;
+                Poll::Ready(Err(rejected))
             }
         }
     }
+
+    /// Why the engine has removed this waiter. It has counted the refusal already.
+    fn gone(&self, lane: &LaneInner, bounds: Bounds, state: &pool::State) -> Refused {
+        let kind = match state.engine.reason_gone(bounds.expires_at, bounds.expiry) {
+            Reason::Closed => RejectKind::Closed,
+            _ => bounds.kind(),
+        };
+        let bound = match kind {
+            RejectKind::QueueTimeout => Bound::Time(bounds.expires_at.since(self.since)),
+            _ => Bound::None,
+        };
+        Refused::new(lane, kind, bound, None, state)
+    }
+
+    #[inline(always)]
+    fn granted(&mut self, grant: Grant, position: Option<u32>) -> Permit {
+        self.stage = Stage::Done;
+        let Some(lane) = self.lane.take() else { unreachable!("a grant is one of a lane") };
+        Permit::new(lane, grant, position, self.life.as_deref())
+    }
 }
 
-/// A slot, or a place in line, or a refusal.
+/// Counted from 1.
+fn position(ticket: Ticket) -> u32 {
+    ticket.ahead + 1
+}
+
+impl Drop for Acquire {
+    #[inline]
+    fn drop(&mut self) {
+        if let (Stage::Queued(ticket, _), Some(lane)) = (&self.stage, &self.lane) {
+            leave(lane, *ticket);
+        }
+    }
+}
+
+fn leave(lane: &LaneInner, ticket: Ticket) {
+    let was_there = lane.pool.step(lane, |state, effects| {
+        let abandoned = state.engine.abandon(lane.id, ticket.id, effects);
+        abandoned.unwrap_or_else(|| state.engine.cancel(lane.id, ticket.id, clock::now(), effects))
+    });
+    if was_there {
+        lane.report_abandoned();
+    }
+}
+
+/// A place in line, or a refusal.
 fn join(
     lane: &LaneInner,
-    call: &mut Call,
+    arriving: &mut Arriving,
+    deadline: Time,
+    since: Time,
     waker: &Waker,
     now: Time,
     state: &mut pool::State,
-    effects: &mut Effects,
 ) -> Arrival {
-    let blocked = match admit(lane, call, now, state, effects) {
-        Ok(grant) => return Arrival::Granted(grant),
-        Err(blocked) => blocked,
-    };
-    if call.admission == Admission::Reject || matches!(blocked, Blocked::Closed | Blocked::PastDeadline) {
-        return Arrival::Refused(refuse_to_wait(lane, blocked, state));
-    }
     if !state.reserve_place(&lane.pool.shared) {
         let most = u32::try_from(lane.pool.shared.max_waiting()).unwrap_or(u32::MAX);
         let kind = RejectKind::QueueFull(QueueBound::Total);
         return Arrival::Refused(refuse(lane, kind, Bound::Count(most), None, state));
     }
-    let bounds = Bounds::of(call, state.engine.lane_policy(lane.id).queue_timeout, now);
+    let bounds = Bounds::of(deadline, state.engine.lane_policy(lane.id).queue_timeout, now);
     let ask = Ask {
-        class: call.class.unwrap_or_default(),
-        tenant: call.tenant.take(),
-        arrived_at: if now.since(call.arrived_at) < JUST_NOW { now } else { call.arrived_at },
+        class: arriving.class,
+        tenant: arriving.tenant.take(),
+        arrived_at: if now.since(since) < JUST_NOW { now } else { since },
         expires_at: bounds.expires_at,
         expiry: bounds.expiry,
     };
@@ -221,17 +287,6 @@ fn join(
         Ok(ticket) => Arrival::Queued(ticket, bounds),
         Err(refusal) => Arrival::Refused(refuse_place(lane, refusal, bounds, state)),
     }
-}
-
-/// A slot now, or what is in the way.
-fn admit(
-    lane: &LaneInner,
-    call: &Call,
-    now: Time,
-    state: &mut pool::State,
-    effects: &mut Effects,
-) -> Result<Grant, Blocked> {
-    state.engine.try_acquire(lane.id, call.class.unwrap_or_default(), call.facts, call.deadline, now, effects)
 }
 
 fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -> Refused {
@@ -269,10 +324,10 @@ fn refuse(
 }
 
 impl Bounds {
-    fn of(call: &Call, queue_timeout: Duration, now: Time) -> Self {
+    fn of(deadline: Time, queue_timeout: Duration, now: Time) -> Self {
         let timeout_at = now + queue_timeout;
-        if call.deadline <= timeout_at {
-            Self { expires_at: call.deadline, expiry: Expiry::Deadline }
+        if deadline <= timeout_at {
+            Self { expires_at: deadline, expiry: Expiry::Deadline }
         } else {
             Self { expires_at: timeout_at, expiry: Expiry::QueueTimeout }
         }
@@ -283,63 +338,6 @@ impl Bounds {
             Expiry::QueueTimeout => RejectKind::QueueTimeout,
             Expiry::Deadline => RejectKind::Deadline,
         }
-    }
-}
-
-impl Queued {
-    /// The slot, or why there is none.
-    fn look(&self, waker: &Waker) -> Poll<Result<Grant, Rejected>> {
-        let Self { lane, ticket, .. } = self;
-        // Nearly always: a waiter is woken for its slot. Without a deadline there is nothing to ask the clock.
-        if self.deadline == Time::NEVER {
-            if let Some(grant) = lane.pool.pick_up(lane, ticket.id) {
-                return Poll::Ready(Ok(grant));
-            }
-        }
-        let look = Look { waker, facts: self.facts, deadline: self.deadline };
-        let now = clock::now();
-        let progress = lane.pool.step_polled(lane, |state, effects| {
-            match state.engine.collect(lane.id, ticket.id, look, now, effects) {
-                Progress::Granted(grant) => Ok(Some(grant)),
-                Progress::Waiting => Ok(None),
-                Progress::PastDeadline => Err((refuse(lane, RejectKind::Deadline, Bound::None, None, state), true)),
-                Progress::Gone => Err((self.refusal(state), false)),
-            }
-        });
-        match progress {
-            Ok(Some(grant)) => Poll::Ready(Ok(grant)),
-            Ok(None) => Poll::Pending,
-            Err((refused, is_new)) => {
-                if is_new {
-                    lane.report_refused(refused.kind.reason());
-                }
-                let waited = now.min(self.expires_at).since(self.enqueued_at);
-                Poll::Ready(Err(refused.after(lane, waited, Some(self.position()))))
-            }
-        }
-    }
-
-    fn granted(self, grant: Grant) -> Permit {
-        let position = Some(self.position());
-        Permit::new(self.lane, grant, position, self.life.as_deref())
-    }
-
-    /// Counted from 1.
-    fn position(&self) -> u32 {
-        self.ticket.ahead + 1
-    }
-
-    /// Why the engine has removed this waiter. It has counted the refusal already.
-    fn refusal(&self, state: &pool::State) -> Refused {
-        let kind = match state.engine.reason_gone(self.expires_at, self.expiry) {
-            Reason::Closed => RejectKind::Closed,
-            _ => Bounds { expires_at: self.expires_at, expiry: self.expiry }.kind(),
-        };
-        let bound = match kind {
-            RejectKind::QueueTimeout => Bound::Time(self.expires_at.since(self.enqueued_at)),
-            _ => Bound::None,
-        };
-        Refused::new(&self.lane, kind, bound, None, state)
     }
 }
 

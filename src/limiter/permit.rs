@@ -21,62 +21,52 @@ use crate::engine::time::Time;
 /// next waiter at once, need no runtime, and neither spawns, blocks nor panics.
 #[must_use = "the slot is free again as soon as the permit is dropped"]
 pub struct Permit {
-    /// `None`: the limiter is off, there is nothing to give back.
-    held: Option<Held>,
-}
-
-struct Held {
-    lane: Arc<LaneInner>,
+    /// Taken when the slot is given back. `None` from the start: the limiter is off, there is nothing to give back.
+    lane: Option<Arc<LaneInner>>,
     grant: Grant,
     position: Option<u32>,
     attempt: u32,
     /// `ZERO`: not yet.
     first_byte_at: Time,
-    answer: AnswerSize,
-}
-
-/// How much of an answer came.
-#[derive(Clone, Copy, Debug, Default)]
-struct AnswerSize {
-    /// Pieces of its body.
+    /// How much of the answer came: pieces of its body, and bytes.
     chunks: u32,
     bytes: u32,
 }
 
 impl Permit {
     pub(crate) fn off() -> Self {
-        Self { held: None }
+        let nothing = Grant::untold(Priority::default(), Time::ZERO, Duration::ZERO);
+        Self { lane: None, grant: nothing, position: None, attempt: 1, first_byte_at: Time::ZERO, chunks: 0, bytes: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Life>) -> Self {
         let attempt = life.map_or(1, Life::count_attempt);
-        let permit = Self {
-            held: Some(Held {
-                lane,
-                grant,
-                position,
-                attempt,
-                first_byte_at: Time::ZERO,
-                answer: AnswerSize::default(),
-            }),
-        };
+        let permit =
+            Self { lane: Some(lane), grant, position, attempt, first_byte_at: Time::ZERO, chunks: 0, bytes: 0 };
         permit.report(life);
         permit
     }
 
     /// The permit exists already: if a recorder or listener panics, the slot is given back.
+    #[inline]
     fn report(&self, life: Option<&Life>) {
-        if let Some(held) = &self.held {
-            held.lane.report_granted(held.grant.class, held.grant.waited);
+        if let Some(lane) = &self.lane {
+            lane.report_granted(self.grant.class, self.grant.waited);
         }
-        let Some(life) = life.filter(|life| life.is_heard()) else { return };
+        if let Some(life) = life.filter(|life| life.is_heard()) {
+            self.tell(life);
+        }
+    }
+
+    fn tell(&self, life: &Life) {
         if let Some(admitted) = self.admitted() {
             life.tell(CallEvent::Admitted(&admitted));
         }
     }
 
     /// Ends the call.
+    #[inline]
     pub fn settle(mut self, verdict: impl Into<Verdict>) {
         self.end(verdict.into());
     }
@@ -84,12 +74,12 @@ impl Permit {
     /// What the limiter did for this call; `None` when it is off.
     #[must_use]
     pub fn admitted(&self) -> Option<Admitted> {
-        self.held.as_ref().map(|held| Admitted {
-            lane: held.lane.key.clone(),
-            priority: held.grant.class,
-            waited: held.grant.waited,
-            position: held.position,
-            attempt: held.attempt,
+        self.lane.as_ref().map(|lane| Admitted {
+            lane: lane.key.clone(),
+            priority: self.grant.class,
+            waited: self.grant.waited,
+            position: self.position,
+            attempt: self.attempt,
         })
     }
 
@@ -110,9 +100,10 @@ impl Permit {
     /// ```
     #[inline]
     pub fn note_first_byte(&mut self) {
-        if let Some(held) = &mut self.held {
-            if held.first_byte_at == Time::ZERO {
-                held.note_first_byte(clock::now());
+        if self.first_byte_at == Time::ZERO {
+            if let Some(lane) = &self.lane {
+                self.first_byte_at = clock::now();
+                self.tell_first_byte(lane);
             }
         }
     }
@@ -120,65 +111,68 @@ impl Permit {
     /// Counts a piece of the answer's body.
     #[inline]
     pub(crate) fn note_chunk(&mut self, bytes: usize) {
-        if let Some(held) = &mut self.held {
-            let AnswerSize { chunks, bytes: sum } = &mut held.answer;
-            *chunks = chunks.saturating_add(1);
-            *sum = sum.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        }
+        self.chunks = self.chunks.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
     /// False when the limiter is off.
+    #[inline]
     pub(crate) fn is_held(&self) -> bool {
-        self.held.is_some()
+        self.lane.is_some()
     }
 
     pub(crate) fn guards(&self) -> Guards {
-        self.held.as_ref().map_or_else(Guards::default, |held| held.lane.guards())
+        self.lane.as_ref().map_or_else(Guards::default, |lane| lane.guards())
     }
 
     /// For errors about this call.
     pub(crate) fn lane_key(&self) -> LaneKey {
-        self.held.as_ref().map_or_else(|| LaneKey::without_model(""), |held| LaneKey::clone(&held.lane.key))
+        self.lane.as_ref().map_or_else(|| LaneKey::without_model(""), |lane| LaneKey::clone(&lane.key))
     }
 
+    #[inline]
     pub(crate) fn end(&mut self, verdict: Verdict) {
-        if let Some(held) = self.held.take() {
-            held.end(verdict, clock::now());
+        if let Some(lane) = self.lane.take() {
+            self.give_back(&lane, verdict, clock::now());
         }
     }
 
     /// Ends the call with what was heard just now, the first byte too if there was none before: one look at the clock.
     pub(crate) fn end_heard(&mut self, verdict: Verdict) {
-        if let Some(mut held) = self.held.take() {
+        if let Some(lane) = self.lane.take() {
             let now = clock::now();
-            if held.first_byte_at == Time::ZERO {
-                held.note_first_byte(now);
+            if self.first_byte_at == Time::ZERO {
+                self.first_byte_at = now;
+                self.tell_first_byte(&lane);
             }
-            held.end(verdict, now);
+            self.give_back(&lane, verdict, now);
         }
     }
-}
 
-impl Held {
     #[inline]
-    fn note_first_byte(&mut self, now: Time) {
-        self.first_byte_at = now;
+    fn tell_first_byte(&self, lane: &LaneInner) {
         if self.grant.is_tracked() {
-            let Self { lane, grant, .. } = self;
-            lane.pool.step(lane, |state, effects| state.engine.first_byte(lane.id, grant, now, effects));
+            let (grant, at) = (&self.grant, self.first_byte_at);
+            lane.pool.step(lane, |state, effects| state.engine.first_byte(lane.id, grant, at, effects));
         }
     }
 
-    fn end(self, verdict: Verdict, now: Time) {
-        let Self { lane, grant, first_byte_at, answer: AnswerSize { chunks, bytes }, .. } = self;
-        let ending = Ending { verdict, first_byte_at, further_chunks: chunks.saturating_sub(1), answer_bytes: bytes };
-        lane.pool.step(&lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
-        let first_byte = (first_byte_at != Time::ZERO).then(|| first_byte_at.since(grant.granted_at));
+    fn give_back(&self, lane: &LaneInner, verdict: Verdict, now: Time) {
+        let grant = &self.grant;
+        let ending = Ending {
+            verdict,
+            first_byte_at: self.first_byte_at,
+            further_chunks: self.chunks.saturating_sub(1),
+            answer_bytes: self.bytes,
+        };
+        lane.pool.step(lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
+        let first_byte = (self.first_byte_at != Time::ZERO).then(|| self.first_byte_at.since(grant.granted_at));
         lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);
     }
 }
 
 impl Drop for Permit {
+    #[inline]
     fn drop(&mut self) {
         self.end(Outcome::Cancelled.into());
     }
@@ -186,7 +180,7 @@ impl Drop for Permit {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("lane", &self.held.as_ref().map(|held| &held.lane.key)).finish_non_exhaustive()
+        f.debug_struct("Permit").field("lane", &self.lane.as_ref().map(|lane| &lane.key)).finish_non_exhaustive()
     }
 }
 

@@ -105,6 +105,9 @@ impl Pool {
     }
 
     /// Steps the engine for one lane.
+    ///
+    /// Inlined, as what follows: an answer goes on to where it is wanted without a rest in memory on its way.
+    #[inline(always)]
     pub(super) fn step<R>(&self, lane: &LaneInner, step: impl FnOnce(&mut State, &mut Effects) -> R) -> R {
         let mut locked = lock(&self.locked);
         let Locked { state, effects } = &mut *locked;
@@ -115,6 +118,7 @@ impl Pool {
     }
 
     /// Steps the engine for a waiter that is being polled.
+    #[inline(always)]
     pub(super) fn step_polled<R>(&self, lane: &LaneInner, step: impl FnOnce(&mut State, &mut Effects) -> R) -> R {
         let mut locked = lock(&self.locked);
         let Locked { state, effects } = &mut *locked;
@@ -180,7 +184,7 @@ impl Pool {
 
     /// Unlocks, then wakes and reports: nothing that could call back into the limiter runs under the lock. Wakes come
     /// first, so that a recorder that panics cannot lose one.
-    #[inline]
+    #[inline(never)]
     fn finish(&self, mut guard: MutexGuard<'_, Locked>, lane: Option<&LaneInner>, timer: timer::Order) {
         let Locked { state, effects } = &mut *guard;
         state.count_waiters(&self.shared);

@@ -165,7 +165,7 @@ impl Station {
             answer_bytes: end.tokens.saturating_mul(BYTES_PER_TOKEN),
         };
         self.in_flight -= 1;
-        self.pool.settle(self.lane, grant, ending, now, &mut self.effects);
+        self.pool.settle(self.lane, &grant, ending, now, &mut self.effects);
         self.ring();
     }
 

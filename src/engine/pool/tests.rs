@@ -147,7 +147,7 @@ impl Bench {
 
     fn settle(&mut self, lane: LaneId, grant: Grant, verdict: impl Into<Verdict>) {
         let ending = Ending::from(verdict.into());
-        self.step(|pool, now, effects| pool.settle(lane, grant, ending, now, effects));
+        self.step(|pool, now, effects| pool.settle(lane, &grant, ending, now, effects));
     }
 
     fn succeed(&mut self, lane: LaneId, grant: Grant) {

@@ -10,8 +10,22 @@ impl Queue {
     pub(super) fn next_in(&self, effective: Priority, open: ClassSet) -> Option<Next> {
         // Those of a lower own class are in none of these rings.
         let owns = &Priority::ALL[effective.index()..];
+        let rings = &self.rings[effective.index()];
+        let mut candidates = owns.iter().filter(|own| rings[own.index()].head().is_some() && open.contains(**own));
+        let own = *candidates.next()?;
+        if candidates.next().is_some() {
+            return self.next_of_several(effective, open);
+        }
+        // Nearly always: nobody has aged into this class, so its own are alone in it.
+        let tenant = rings[own.index()].head()?;
+        let index = self.first(&self.tenants[tenant].lines[own.index()])?;
+        Some(self.as_next(index, effective))
+    }
+
+    fn next_of_several(&self, effective: Priority, open: ClassSet) -> Option<Next> {
+        let owns = || Priority::ALL[effective.index()..].iter().filter(|own| open.contains(**own));
         let mut earliest_turn: Option<(u64, u32)> = None;
-        for own in owns.iter().filter(|own| open.contains(**own)) {
+        for own in owns() {
             let Some(tenant) = self.rings[effective.index()][own.index()].head() else { continue };
             let turn = self.tenants[tenant].lines[own.index()].turn;
             if earliest_turn.is_none_or(|(earliest, _)| turn < earliest) {
@@ -20,7 +34,7 @@ impl Queue {
         }
         let (_, tenant) = earliest_turn?;
         let mut first: Option<(u32, &Waiter)> = None;
-        for own in owns.iter().filter(|own| open.contains(**own)) {
+        for own in owns() {
             let line = &self.tenants[tenant].lines[own.index()];
             if line.ring != Some(effective as u8) {
                 continue;
@@ -31,7 +45,13 @@ impl Queue {
                 first = Some((index, waiter));
             }
         }
-        first.map(|(index, waiter)| Next { index, class: waiter.class, rank: (effective as u8, waiter.arrived_at) })
+        first.map(|(index, _)| self.as_next(index, effective))
+    }
+
+    #[inline]
+    fn as_next(&self, index: u32, effective: Priority) -> Next {
+        let waiter = &self.waiters[index];
+        Next { index, class: waiter.class, rank: (effective as u8, waiter.arrived_at) }
     }
 
     /// Puts a waiter that arrived just now at the end of its line.
@@ -56,34 +76,37 @@ impl Queue {
         self.place_line(tenant, class);
     }
 
+    #[inline]
     pub(super) fn take_from_line(&mut self, index: u32) {
         let waiter = &self.waiters[index];
-        let (tenant, class, key) = (waiter.tenant, waiter.class, (waiter.arrived_at, waiter.stamp, index));
+        let (tenant, class) = (waiter.tenant, waiter.class);
         let line = &mut self.tenants[tenant].lines[class.index()];
         match waiter.state {
             State::InLine => line.fresh.unlink(&mut self.waiters, index, |w| &mut w.in_line),
-            State::Returning => drop(line.returning.remove(&key)),
+            State::Returning => drop(line.returning.remove(&(waiter.arrived_at, waiter.stamp, index))),
             State::Granted | State::Parked => return,
         }
         self.place_line(tenant, class);
     }
 
     /// Sends every line of the waiter's tenant that stands in the waiter's ring to the back of it.
+    #[inline]
     pub(super) fn end_turn(&mut self, index: u32) {
-        let (tenant, effective) = (self.waiters[index].tenant, self.waiters[index].effective);
-        for own in Priority::ALL {
-            let line = &mut self.tenants[tenant].lines[own.index()];
+        let Waiter { tenant, effective, .. } = self.waiters[index];
+        let rings = &mut self.rings[usize::from(effective)];
+        for own in 0..rings.len() {
+            let line = &mut self.tenants[tenant].lines[own];
             if line.ring == Some(effective) {
                 // Also where it is last in its ring: turns are compared over the rings of all own classes.
                 line.turn = self.next_turn;
                 self.next_turn += 1;
-                self.rings[usize::from(effective)][own.index()]
-                    .move_back(&mut self.tenants, tenant, |t| &mut t.lines[own.index()].in_ring);
+                rings[own].move_back(&mut self.tenants, tenant, |t| &mut t.lines[own].in_ring);
             }
         }
     }
 
     /// Moves a line to the ring of its first waiter's effective class, if it does not stand there already.
+    #[inline]
     pub(super) fn place_line(&mut self, tenant: u32, own: Priority) {
         let line = &self.tenants[tenant].lines[own.index()];
         let due = self.first(line).map(|index| self.waiters[index].effective);

@@ -131,12 +131,6 @@ impl Waiter {
     }
 }
 
-impl From<Waiter> for Removed {
-    fn from(waiter: Waiter) -> Self {
-        Self { class: waiter.class, expires_at: waiter.expires_at, expiry: waiter.expiry, waker: waiter.waker }
-    }
-}
-
 #[derive(Debug, Default)]
 struct Line {
     fresh: List,
@@ -317,15 +311,22 @@ impl Queue {
     /// The waiter that goes next among those whose own class is in `open`.
     #[inline]
     pub(crate) fn next(&mut self, open: ClassSet, now: Time) -> Option<Next> {
-        if self.waiting() == 0 || open.is_empty() {
+        if open.is_empty() || self.waiting() == 0 {
             return None;
         }
         self.age(now);
-        let with_somebody = |effective: &Priority| self.waiting_effective[effective.index()] > 0;
-        Priority::ALL.into_iter().filter(with_somebody).find_map(|effective| self.next_in(effective, open))
+        for effective in Priority::ALL {
+            if self.waiting_effective[effective.index()] > 0 {
+                if let Some(next) = self.next_in(effective, open) {
+                    return Some(next);
+                }
+            }
+        }
+        None
     }
 
     /// Gives the waiter a slot, to be collected. Its tenant's turn is over. Returns whom to wake and how long it waited.
+    #[inline]
     pub(crate) fn grant(&mut self, next: Next, now: Time) -> (Option<Waker>, Duration) {
         let index = next.index;
         self.count_out(index);
@@ -383,7 +384,7 @@ impl Queue {
                     Left::Slot(class)
                 }
                 State::InLine | State::Returning | State::Parked => {
-                    spent.extend(self.remove(id.index).waker);
+                    spent.extend(self.remove(id.index));
                     Left::Place
                 }
             },
@@ -405,7 +406,7 @@ impl Queue {
     /// Removes the next waiter whose time is over. Holders of a slot are left alone.
     pub(crate) fn expire(&mut self, now: Time) -> Option<Removed> {
         let index = self.next_to_expire().filter(|&index| self.waiters[index].expires_at <= now)?;
-        Some(self.remove(index).into())
+        Some(self.drop_waiter(index))
     }
 
     /// Removes any waiter. Holders of a slot are left alone.
@@ -413,7 +414,7 @@ impl Queue {
         let mut at = self.order.head();
         while let Some(index) = at {
             if self.waiters[index].state != State::Granted {
-                return Some(self.remove(index).into());
+                return Some(self.drop_waiter(index));
             }
             at = self.waiters[index].in_order.next();
         }
@@ -481,18 +482,16 @@ impl Queue {
         self.tenants[waiter.tenant].waiting -= 1;
     }
 
-    /// Frees the entry and all that points to it.
-    fn remove(&mut self, index: u32) -> Waiter {
+    /// Frees the entry and all that points to it. Returns the waker, if it has one.
+    fn remove(&mut self, index: u32) -> Option<Waker> {
         if self.waiters[index].state == State::Granted {
             self.granted.unlink(&mut self.waiters, index, |w| &mut w.in_line);
         } else {
             self.count_out(index);
             self.take_from_line(index);
         }
-        for at in 0..self.unaged.len() {
-            if self.unaged[at] == Some(index) {
-                self.unaged[at] = self.waiters[index].in_order.next();
-            }
+        if self.unaged.contains(&Some(index)) {
+            self.pass_unaged(index);
         }
         self.order.unlink(&mut self.waiters, index, |w| &mut w.in_order);
         if !self.steps.is_empty() {
@@ -500,15 +499,31 @@ impl Queue {
                 self.steps.remove(&(at, self.waiters[index].stamp, index));
             }
         }
-        let waiter = self.waiters.remove(index);
+        let waiter = &mut self.waiters[index];
+        let (tenant, waker) = (waiter.tenant, waiter.waker.take());
         if waiter.is_early {
             self.early.remove(&(waiter.expires_at, index));
         }
+        self.waiters.vacate(index);
         if self.waiters.len() == 0 {
             self.latest_expiry = Time::ZERO;
         }
-        self.leave_tenant(waiter.tenant);
-        waiter
+        self.leave_tenant(tenant);
+        waker
+    }
+
+    /// Frees the entry of a waiter that was not granted.
+    fn drop_waiter(&mut self, index: u32) -> Removed {
+        let Waiter { class, expires_at, expiry, .. } = self.waiters[index];
+        Removed { class, expires_at, expiry, waker: self.remove(index) }
+    }
+
+    fn pass_unaged(&mut self, index: u32) {
+        for at in 0..self.unaged.len() {
+            if self.unaged[at] == Some(index) {
+                self.unaged[at] = self.waiters[index].in_order.next();
+            }
+        }
     }
 
     /// A tenant is kept for as long as one of its callers is here.
@@ -516,12 +531,17 @@ impl Queue {
         let here = &mut self.tenants[tenant].members;
         *here -= 1;
         if *here == 0 && tenant != ANONYMOUS {
-            if let Some(name) = self.tenants.remove(tenant).name {
-                self.by_name.remove(&name);
-                // A map does not shrink by itself, and one live entry would pin the room of the most there ever were.
-                if self.by_name.capacity() > 64 + 8 * self.by_name.len() {
-                    self.by_name.shrink_to(2 * self.by_name.len());
-                }
+            self.forget_tenant(tenant);
+        }
+    }
+
+    #[cold]
+    fn forget_tenant(&mut self, tenant: u32) {
+        if let Some(name) = self.tenants.remove(tenant).name {
+            self.by_name.remove(&name);
+            // A map does not shrink by itself, and one live entry would pin the room of the most there ever were.
+            if self.by_name.capacity() > 64 + 8 * self.by_name.len() {
+                self.by_name.shrink_to(2 * self.by_name.len());
             }
         }
     }

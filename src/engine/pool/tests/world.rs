@@ -340,7 +340,7 @@ impl World {
         self.step(|pool, now, effects| pool.handle_timeout(now, effects))?;
         self.check()?;
         self.granted.clear();
-        self.step(|pool, now, effects| pool.settle(lane, grant, verdict.into(), now, effects))?;
+        self.step(|pool, now, effects| pool.settle(lane, &grant, verdict.into(), now, effects))?;
         self.calls.retain(|other| other.number != call.number);
         self.totals[call.lane].outcomes[verdict.outcome().index()] += 1;
         Ok(())
