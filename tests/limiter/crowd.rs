@@ -144,7 +144,7 @@ async fn the_end_of_a_pause_wakes_as_many_as_there_are_slots() {
     assert_eq!(polls.load(Ordering::Relaxed), 10_000);
     tokio::time::sleep(millis(29_998)).await;
     assert_eq!(polls.load(Ordering::Relaxed), 10_000);
-    tokio::time::sleep(millis(2)).await;
+    tokio::time::sleep(millis(2_002)).await;
     assert_eq!((load(&limiter), polls.load(Ordering::Relaxed)), ((4, 9_996), 10_004));
     for waiter in waiters {
         waiter.abort();
