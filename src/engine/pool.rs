@@ -356,11 +356,6 @@ impl Pool {
         &self.lane(id).policy
     }
 
-    /// The limit now in force; 0: unlimited.
-    pub(crate) fn limit(&self, id: LaneId) -> u32 {
-        self.lane(id).valve.limit()
-    }
-
     /// Waiters over all lanes.
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting

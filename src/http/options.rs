@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use http::header::CONTENT_LENGTH;
 use http::{Extensions, HeaderMap, Method, Uri};
 
 use super::classify::{Classify, ProviderClassify};
@@ -130,19 +131,19 @@ impl Options {
 
     /// The wait for this request's slot; one that is over at once if its kind is not limited.
     ///
-    /// `peek` is asked only if the request's head leaves the lane open.
     pub(crate) fn acquire<'a>(
         &self,
         limiter: &Limiter,
         head: RequestHead<'_>,
         peek: impl FnOnce() -> Option<Peeked<'a>>,
     ) -> Acquire {
-        let call = head.extensions.get::<Call>().cloned().unwrap_or_else(Call::unnamed);
+        let mut call = head.extensions.get::<Call>().cloned().unwrap_or_else(Call::unnamed);
+        let body = peek();
+        call.facts.bytes = request_bytes(body.as_deref(), head.headers);
         if let Some(lane) = self.chosen(head) {
             return limiter.acquire(&lane, call);
         }
         let named = head.extensions.get::<Model>().map(Model::name);
-        let body = peek();
         match RequestLane::derive(head, named, body.as_deref(), self.scan_limit, self.limited) {
             Some(lane) => limiter.acquire_ref(lane.as_ref(), call),
             None => Acquire::off(),
@@ -156,6 +157,12 @@ impl Options {
             None => self.lane_by.as_ref().and_then(|choose| choose(head)).map(Cow::Owned),
         }
     }
+}
+
+/// How long a request is, as far as that is known before it is sent.
+fn request_bytes(body: Option<&[u8]>, headers: &HeaderMap) -> Option<u32> {
+    let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    body.map(<[u8]>::len).or_else(announced).map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 impl fmt::Debug for Options {

@@ -179,7 +179,7 @@ impl Station {
     }
 
     pub(super) fn limit(&self) -> u32 {
-        self.pool.limit(self.lane)
+        self.pool.figures(self.lane).limit
     }
 
     pub(super) fn in_flight(&self) -> u32 {
