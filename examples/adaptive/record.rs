@@ -71,7 +71,9 @@ impl Record {
             waiting,
             refused: self.refused,
             tokens: self.tokens,
-            change: recent.map(|change| format!("{} -> {} ({})", change.from, change.to, change.cause)).unwrap_or_default(),
+            change: recent
+                .map(|change| format!("{} -> {} ({})", change.from, change.to, change.cause))
+                .unwrap_or_default(),
         };
         self.ticks.push(tick.clone());
         tick
@@ -112,7 +114,10 @@ impl Figures {
         );
         for (start, row) in rows {
             let Self { limit, tokens_per_s, first_token_p50_s, refused: (first, later) } = row;
-            let _ = writeln!(table, "| {start} | {limit} | {tokens_per_s:.1} | {first_token_p50_s:.2} | {first} | {later} |");
+            let _ = writeln!(
+                table,
+                "| {start} | {limit} | {tokens_per_s:.1} | {first_token_p50_s:.2} | {first} | {later} |"
+            );
         }
         table
     }

@@ -114,6 +114,15 @@ pub struct Sent {
     pub asks_for_stream: Option<bool>,
 }
 
+impl Sent {
+    /// A call that was sent `at` this time as one of `in_flight`, under a limit that was not in full use. For tests of
+    /// controllers: set the other fields after.
+    #[must_use]
+    pub const fn new(at: Duration, in_flight: u32) -> Self {
+        Self { at, in_flight, is_saturated: false, request_bytes: None, asks_for_stream: None }
+    }
+}
+
 /// What a controller wants to remember of a call, opaque to everybody else.
 ///
 /// ```
@@ -156,4 +165,35 @@ pub struct Sample {
     pub retry_after: Option<Duration>,
     /// Calls in flight, this one included.
     pub in_flight: u32,
+}
+
+impl Sample {
+    /// A call whose whole answer came in one piece at its end. For tests of controllers: set the other fields after.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_inflight::Outcome;
+    /// use tower_inflight::controller::{Aimd, AimdConfig, Controller, Sample, Sent};
+    ///
+    /// let mut aimd = Aimd::new(AimdConfig { initial_limit: 8, ..AimdConfig::default() })?;
+    /// let sent = Sent::new(Duration::from_secs(1), 8);
+    /// let mark = aimd.on_sent(&sent);
+    /// aimd.on_end(&Sample::new(sent, mark, Duration::from_secs(2), Outcome::Overload));
+    /// assert_eq!(aimd.limit(), 4);
+    /// # Ok::<(), tower_inflight::controller::InvalidController>(())
+    /// ```
+    #[must_use]
+    pub const fn new(sent: Sent, mark: Mark, ended_at: Duration, outcome: Outcome) -> Self {
+        Self {
+            ended_at,
+            sent,
+            mark,
+            first_byte_at: None,
+            further_chunks: 0,
+            answer_bytes: 0,
+            outcome,
+            retry_after: None,
+            in_flight: sent.in_flight,
+        }
+    }
 }
