@@ -75,8 +75,8 @@ struct Refused {
     limit: u32,
 }
 
+/// Of a call that found no free slot.
 enum Arrival {
-    Granted(Grant),
     Queued(Ticket, Bounds),
     Refused(Refused),
 }
@@ -143,23 +143,25 @@ impl Acquire {
         };
         let now = clock::now();
         let (class, deadline, since) = (arriving.class, self.deadline, self.since);
-        let arrival = lane.pool.step_polled(lane, |state, effects| {
-            match state.engine.try_acquire(lane.id, class, deadline, now, effects) {
-                Ok(grant) => Arrival::Granted(grant),
-                Err(blocked) if arriving.admission == Admission::Reject || blocked.is_final() => {
+        let granted = lane.pool.step_polled_or(
+            lane,
+            |state, effects| state.engine.try_acquire(lane.id, class, deadline, now, effects),
+            |blocked, state| {
+                if arriving.admission == Admission::Reject || blocked.is_final() {
                     Arrival::Refused(refuse_to_wait(lane, blocked, state))
+                } else {
+                    join(lane, arriving, deadline, since, waker, now, state)
                 }
-                Err(_) => join(lane, arriving, deadline, since, waker, now, state),
-            }
-        });
-        match arrival {
-            Arrival::Granted(grant) => Poll::Ready(Ok(self.granted(grant, None))),
-            Arrival::Refused(refused) => {
+            },
+        );
+        match granted {
+            Ok(grant) => Poll::Ready(Ok(self.granted(grant, None))),
+            Err(Arrival::Refused(refused)) => {
                 let refused = refused.on_arrival(lane);
                 self.stage = Stage::Done;
                 Poll::Ready(Err(refused))
             }
-            Arrival::Queued(ticket, bounds) => {
+            Err(Arrival::Queued(ticket, bounds)) => {
                 // In place before anybody hears of it: if a listener panics, the place in line is given up like any other.
                 self.since = now;
                 self.stage = Stage::Queued(ticket, bounds);
