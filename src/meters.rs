@@ -57,11 +57,16 @@ struct Handles {
 #[derive(Default)]
 struct Level(AtomicI64);
 
-/// Which counts a step changed: those alone are set anew.
+/// Which counts a step changed, a bit for each: those alone are set anew.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Shifted {
-    in_flight: bool,
-    waiting: [bool; 3],
+pub(crate) struct Shifted(u8);
+
+impl Shifted {
+    const IN_FLIGHT: u8 = 1;
+
+    const fn waiting(n: usize) -> u8 {
+        2 << n
+    }
 }
 
 struct Lazy<T>(OnceLock<T>);
@@ -103,33 +108,39 @@ impl Meters {
 
     /// Notes that slots in use and waiters by class changed. Call it under the pool's lock, and
     /// [`publish`](Self::publish) after it.
+    #[inline]
     pub(crate) fn shift(&self, from: (u32, [u32; 3]), to: (u32, [u32; 3])) -> Shifted {
-        let [interactive, default, bulk] = &self.waiting;
-        Shifted {
-            in_flight: self.in_flight.shift(from.0, to.0, self.is_shared),
-            waiting: [
-                interactive.shift(from.1[0], to.1[0], self.is_shared),
-                default.shift(from.1[1], to.1[1], self.is_shared),
-                bulk.shift(from.1[2], to.1[2], self.is_shared),
-            ],
+        let mut shifted = 0;
+        if from.0 != to.0 {
+            self.in_flight.shift(from.0, to.0, self.is_shared);
+            shifted |= Shifted::IN_FLIGHT;
         }
+        for (n, level) in self.waiting.iter().enumerate() {
+            if from.1[n] != to.1[n] {
+                level.shift(from.1[n], to.1[n], self.is_shared);
+                shifted |= Shifted::waiting(n);
+            }
+        }
+        Shifted(shifted)
     }
 
     #[inline]
     pub(crate) fn publish(&self, shifted: Shifted) {
-        if shifted.in_flight || shifted.waiting.contains(&true) {
+        if shifted.0 != 0 {
             self.publish_each(shifted);
         }
     }
 
-    fn publish_each(&self, shifted: Shifted) {
+    fn publish_each(&self, Shifted(shifted): Shifted) {
         contained(|| {
             let handles = self.handles();
-            if shifted.in_flight {
+            if shifted & Shifted::IN_FLIGHT != 0 {
                 self.in_flight.publish(&handles.in_flight);
             }
-            for (n, _) in shifted.waiting.iter().enumerate().filter(|(_, has_shifted)| **has_shifted) {
-                self.waiting[n].publish(&handles.waiting[n]);
+            for (n, level) in self.waiting.iter().enumerate() {
+                if shifted & Shifted::waiting(n) != 0 {
+                    level.publish(&handles.waiting[n]);
+                }
             }
         });
     }
@@ -219,15 +230,13 @@ fn contained(record: impl FnOnce()) {
 
 impl Level {
     #[inline]
-    fn shift(&self, from: u32, to: u32, is_shared: bool) -> bool {
-        let has_shifted = from != to;
-        if has_shifted && !is_shared {
+    fn shift(&self, from: u32, to: u32, is_shared: bool) {
+        if is_shared {
+            self.0.fetch_add(i64::from(to) - i64::from(from), Ordering::Relaxed);
+        } else {
             // The lane's pool calls this under its lock, and nobody else does: a plain write, which costs next to nothing.
             self.0.store(i64::from(to), Ordering::Relaxed);
-        } else if has_shifted {
-            self.0.fetch_add(i64::from(to) - i64::from(from), Ordering::Relaxed);
         }
-        has_shifted
     }
 
     /// Whoever sets the gauge last looks once more, so the last value set is the current one.
