@@ -59,11 +59,15 @@ where
     S: Service<Request<Q>>,
     B: Body,
 {
-    #[inline]
+    #[inline(always)]
     pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, classify: Arc<dyn Classify>) -> Self {
-        let is_head = request.method() == Method::HEAD;
-        let call = Some((inner, request));
-        Self { stage: Stage::Waiting(acquire), call, is_head, held: None, classify: Some(classify) }
+        Self {
+            is_head: request.method() == Method::HEAD,
+            stage: Stage::Waiting(acquire),
+            call: Some((inner, request)),
+            held: None,
+            classify: Some(classify),
+        }
     }
 
     /// The limiter is off.

@@ -9,7 +9,7 @@ use http::{Extensions, HeaderMap, Method, Uri};
 use super::classify::{Classify, ProviderClassify};
 use super::lane_key::RequestLane;
 use super::peek_body::Peeked;
-use crate::limiter::key::{Kind, LaneKey};
+use crate::limiter::key::{Kind, LaneKey, LaneRef};
 use crate::limiter::{Acquire, Call, Limiter};
 
 /// Vision and agent requests run to tens of megabytes.
@@ -137,14 +137,13 @@ impl Options {
         head: RequestHead<'_>,
         peek: impl FnOnce() -> Option<Peeked<'a>>,
     ) -> Acquire {
-        let call = head.extensions.get::<Call>().cloned().unwrap_or_else(Call::unnamed);
         if let Some(lane) = self.chosen(head) {
-            return limiter.acquire(&lane, call);
+            return enter(limiter, lane.as_ref().as_ref(), head);
         }
         let named = head.extensions.get::<Model>().map(Model::name);
         let body = peek();
         match RequestLane::derive(head, named, body.as_deref(), self.scan_limit, self.limited) {
-            Some(lane) => limiter.acquire_ref(lane.as_ref(), call),
+            Some(lane) => enter(limiter, lane.as_ref(), head),
             None => Acquire::off(),
         }
     }
@@ -155,6 +154,13 @@ impl Options {
             Some(lane) => Some(Cow::Borrowed(lane)),
             None => self.lane_by.as_ref().and_then(|choose| choose(head)).map(Cow::Owned),
         }
+    }
+}
+
+fn enter(limiter: &Limiter, lane: LaneRef<'_>, head: RequestHead<'_>) -> Acquire {
+    match head.extensions.get::<Call>() {
+        Some(call) => limiter.acquire_ref(lane, call.clone()),
+        None => limiter.acquire_ref(lane, Call::unnamed()),
     }
 }
 

@@ -108,6 +108,7 @@ impl Call {
     }
 
     /// What nobody said anything about.
+    #[inline]
     pub(crate) fn unnamed() -> Self {
         Self {
             class: None,
