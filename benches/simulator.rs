@@ -24,39 +24,39 @@ fn main() {
     println!("bar sample_ns {:.1} ns", (0..PASSES).map(|_| sample_ns()).fold(f64::INFINITY, f64::min));
 }
 
-const CALLS: usize = 1_000_000;
+const CALLS: u32 = 1_000_000;
 /// Calls that overlap.
-const IN_FLIGHT: usize = 64;
+const IN_FLIGHT: u32 = 64;
 const BETWEEN_CALLS: Duration = Duration::from_micros(250);
 /// Calls sent between a call and its first byte.
-const FIRST_BYTE_AFTER: usize = 16;
+const FIRST_BYTE_AFTER: u32 = 16;
 
 /// All hooks of one call through the default controller: sent, first byte, end, and the limit asked for after each.
 fn sample_ns() -> f64 {
-    let mut controller = default_controller(IN_FLIGHT as u32);
-    let mut open = [None::<(Sent, Mark)>; IN_FLIGHT];
+    let mut controller = default_controller(IN_FLIGHT);
+    let mut open = [None::<(Sent, Mark)>; IN_FLIGHT as usize];
     let mut now = Duration::ZERO;
     let started_at = Instant::now();
     for n in 0..CALLS {
         now += BETWEEN_CALLS;
-        if let Some((sent, mark)) = open[n % IN_FLIGHT].take() {
+        if let Some((sent, mark)) = open[(n % IN_FLIGHT) as usize].take() {
             let mut sample = Sample::new(sent, mark, now, Outcome::Success);
-            sample.first_byte_at = Some(sent.at + BETWEEN_CALLS * FIRST_BYTE_AFTER as u32);
-            (sample.further_chunks, sample.answer_bytes, sample.in_flight) = (40, 8_000, IN_FLIGHT as u32);
+            sample.first_byte_at = Some(sent.at + BETWEEN_CALLS * FIRST_BYTE_AFTER);
+            (sample.further_chunks, sample.answer_bytes, sample.in_flight) = (40, 8_000, IN_FLIGHT);
             controller.on_end(&sample);
             black_box((controller.limit(), controller.paused_until()));
         }
-        let mut sent = Sent::new(now, IN_FLIGHT as u32);
-        (sent.is_saturated, sent.request_bytes) = (true, Some(2_000 + n as u32 % 4_000));
+        let mut sent = Sent::new(now, IN_FLIGHT);
+        (sent.is_saturated, sent.request_bytes) = (true, Some(2_000 + n % 4_000));
         let mark = controller.on_sent(&sent);
         black_box((controller.limit(), controller.paused_until()));
-        open[n % IN_FLIGHT] = Some((sent, mark));
-        if let Some((sent, mark)) = &open[(n + IN_FLIGHT - FIRST_BYTE_AFTER) % IN_FLIGHT] {
+        open[(n % IN_FLIGHT) as usize] = Some((sent, mark));
+        if let Some((sent, mark)) = &open[((n + IN_FLIGHT - FIRST_BYTE_AFTER) % IN_FLIGHT) as usize] {
             controller.on_first_byte(now, sent, *mark);
             black_box((controller.limit(), controller.paused_until()));
         }
     }
-    started_at.elapsed().as_secs_f64() * 1e9 / CALLS as f64
+    started_at.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
 }
 
 /// The best of some passes: others may use the machine.

@@ -59,12 +59,17 @@ struct Handles {
 #[derive(Default)]
 struct Level(AtomicI64);
 
-/// Which counts a step changed: those alone are set anew.
+/// Which counts a step changed, a bit for each: those alone are set anew.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Shifted {
-    in_flight: bool,
-    waiting: [bool; 3],
-    limit: bool,
+pub(crate) struct Shifted(u8);
+
+impl Shifted {
+    const IN_FLIGHT: u8 = 1;
+    const LIMIT: u8 = 2;
+
+    const fn waiting(n: usize) -> u8 {
+        4 << n
+    }
 }
 
 struct Lazy<T>(OnceLock<T>);
@@ -108,38 +113,47 @@ impl Meters {
 
     /// Notes that the figures of a lane changed. Call it under the pool's lock, and
     /// [`publish`](Self::publish) after it.
+    #[inline]
     pub(crate) fn shift(&self, from: Figures, to: Figures) -> Shifted {
-        let [interactive, default, bulk] = &self.waiting;
-        Shifted {
-            in_flight: self.in_flight.shift(from.in_use, to.in_use, self.is_shared),
-            waiting: [
-                interactive.shift(from.waiting[0], to.waiting[0], self.is_shared),
-                default.shift(from.waiting[1], to.waiting[1], self.is_shared),
-                bulk.shift(from.waiting[2], to.waiting[2], self.is_shared),
-            ],
-            // Several lanes counted together show the limit of the last that changed: a sum would say less.
-            limit: self.limit.shift(from.limit, to.limit, false),
+        let mut shifted = 0;
+        if from.in_use != to.in_use {
+            self.in_flight.shift(from.in_use, to.in_use, self.is_shared);
+            shifted |= Shifted::IN_FLIGHT;
         }
+        if from.limit != to.limit {
+            // Several lanes counted together show the limit of the last that changed: a sum would say less.
+            self.limit.shift(from.limit, to.limit, false);
+            shifted |= Shifted::LIMIT;
+        }
+        for (n, level) in self.waiting.iter().enumerate() {
+            if from.waiting[n] != to.waiting[n] {
+                level.shift(from.waiting[n], to.waiting[n], self.is_shared);
+                shifted |= Shifted::waiting(n);
+            }
+        }
+        Shifted(shifted)
     }
 
     #[inline]
     pub(crate) fn publish(&self, shifted: Shifted) {
-        if shifted.in_flight || shifted.limit || shifted.waiting.contains(&true) {
+        if shifted.0 != 0 {
             self.publish_each(shifted);
         }
     }
 
-    fn publish_each(&self, shifted: Shifted) {
+    fn publish_each(&self, Shifted(shifted): Shifted) {
         contained(|| {
             let handles = self.handles();
-            if shifted.in_flight {
+            if shifted & Shifted::IN_FLIGHT != 0 {
                 self.in_flight.publish(&handles.in_flight);
             }
-            if shifted.limit {
+            if shifted & Shifted::LIMIT != 0 {
                 self.limit.publish(&handles.limit);
             }
-            for (n, _) in shifted.waiting.iter().enumerate().filter(|(_, has_shifted)| **has_shifted) {
-                self.waiting[n].publish(&handles.waiting[n]);
+            for (n, level) in self.waiting.iter().enumerate() {
+                if shifted & Shifted::waiting(n) != 0 {
+                    level.publish(&handles.waiting[n]);
+                }
             }
         });
     }
@@ -233,15 +247,13 @@ fn contained(record: impl FnOnce()) {
 
 impl Level {
     #[inline]
-    fn shift(&self, from: u32, to: u32, is_shared: bool) -> bool {
-        let has_shifted = from != to;
-        if has_shifted && !is_shared {
+    fn shift(&self, from: u32, to: u32, is_shared: bool) {
+        if is_shared {
+            self.0.fetch_add(i64::from(to) - i64::from(from), Ordering::Relaxed);
+        } else {
             // The lane's pool calls this under its lock, and nobody else does: a plain write, which costs next to nothing.
             self.0.store(i64::from(to), Ordering::Relaxed);
-        } else if has_shifted {
-            self.0.fetch_add(i64::from(to) - i64::from(from), Ordering::Relaxed);
         }
-        has_shifted
     }
 
     /// Whoever sets the gauge last looks once more, so the last value set is the current one.

@@ -9,7 +9,8 @@ use http::{Extensions, Method, Uri};
 use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
 
 use crate::error::{Rejected, Stalled};
-use crate::http::answer::{Answer, Held, answer, peeked, settle};
+use crate::http::answer::{Fate, Held, fate, free, holding, peeked, settle};
+use crate::http::error_body::Peek;
 use crate::http::options::RequestHead;
 use crate::http::{InflightLimitLayer, PeekBody, ResponseBody};
 use crate::limiter::Acquire;
@@ -62,9 +63,12 @@ impl Sent {
             }
         };
         let url = response.url().clone();
-        let response = match answer(http::Response::from(response), self.is_head, &mut self.held) {
-            Answer::Whole(response) => response,
-            Answer::Peek(head, mut peek) => {
+        let (mut head, body) = http::Response::from(response).into_parts();
+        let response = match fate(&mut head, &body, self.is_head, &mut self.held) {
+            Fate::Free => http::Response::from_parts(head, free(body)),
+            Fate::Held(verdict) => http::Response::from_parts(head, holding(body, verdict, &mut self.held)),
+            Fate::Peek => {
+                let mut peek = Peek::new(body);
                 poll_fn(|cx| peek.poll_peek(cx)).await;
                 peeked(head, peek, &mut self.held)
             }

@@ -12,7 +12,8 @@ use super::lane::{Lane, LaneView};
 use super::policy::{LanePolicy, SlotPolicy};
 use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
-use super::steering::{Ending, RequestFacts, Sending, Steering};
+use super::slab::Slab;
+use super::steering::{Ending, RequestFacts, Sending, Steering, Told};
 use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Ticket, Whose};
 use super::time::Time;
 use super::totals::Reason;
@@ -46,6 +47,8 @@ pub(crate) struct Pool {
     next_timeout: Time,
     closed_at: Option<Time>,
     jitter: Jitter,
+    /// Calls in flight that controllers were told of.
+    told: Slab<Told>,
 }
 
 impl Pool {
@@ -60,6 +63,7 @@ impl Pool {
             next_timeout: Time::NEVER,
             closed_at: None,
             jitter: Jitter::new(seed),
+            told: Slab::new(),
         }
     }
 
@@ -226,7 +230,8 @@ impl Pool {
     /// The first byte of a call's answer came.
     pub(crate) fn first_byte(&mut self, id: LaneId, grant: &Grant, now: Time, effects: &mut Effects) {
         let now = self.advance(now, effects);
-        let Grant { sending, in_lane, in_pool, .. } = *grant;
+        let Some(told) = grant.told else { return };
+        let Told { sending, in_lane, in_pool } = self.told[told];
         self.lane_mut(id).valve.on_first_byte(sending, in_lane, now, &mut effects.changes_of(Whose::Lane(id)));
         self.valve.on_first_byte(sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
         self.follow(id, now, effects);
@@ -240,8 +245,8 @@ impl Pool {
         lane.totals.outcomes[outcome.index()] += 1;
         lane.health.note(outcome, now);
         self.heed(id, grant, ending, now, effects);
-        if self.is_steered(id) {
-            self.learn(id, grant, ending, now, effects);
+        if let Some(told) = grant.told {
+            self.learn(id, told, ending, now, effects);
         }
         self.give_back(id, grant.class);
         self.dispatch(id, now, effects);
@@ -265,8 +270,8 @@ impl Pool {
     }
 
     #[cold]
-    fn learn(&mut self, id: LaneId, grant: &Grant, ending: Ending, now: Time, effects: &mut Effects) {
-        let Grant { sending, in_lane, in_pool, .. } = *grant;
+    fn learn(&mut self, id: LaneId, told: u32, ending: Ending, now: Time, effects: &mut Effects) {
+        let Told { sending, in_lane, in_pool } = self.told.remove(told);
         let changes = &mut effects.changes_of(Whose::Lane(id));
         self.lane_mut(id).valve.on_end(&ending, sending, in_lane, now, changes);
         self.valve.on_end(&ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
@@ -494,8 +499,9 @@ impl Pool {
         let in_lane = lane.valve.on_sent(sending, &mut effects.changes_of(Whose::Lane(id)));
         let in_pool =
             self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
+        let told = self.told.insert(Told { sending, in_lane, in_pool });
         self.follow(id, now, effects);
-        Grant { sending, in_lane, in_pool, ..grant }
+        Grant { told: Some(told), ..grant }
     }
 
     /// Does what a controller has just allowed.

@@ -58,8 +58,16 @@ pub(crate) struct Track {
     mark: Mark,
 }
 
+/// A call that was sent, and what controllers were told of it. The pool keeps it until the call is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    pub(super) sending: Sending,
+    pub(super) in_lane: Track,
+    pub(super) in_pool: Track,
+}
+
 /// A call at the moment it was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sending {
     pub(super) at: Time,
     pub(super) facts: RequestFacts,
@@ -178,10 +186,6 @@ impl Steering {
 }
 
 impl Track {
-    pub(super) fn is_told(self) -> bool {
-        self.generation > 0
-    }
-
     pub(super) fn sent(&self, at: Time, facts: RequestFacts) -> Sent {
         Sent {
             at: at.since_epoch(),

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::change::{Cause, ChangeKind};
 use super::priority::Priority;
 use super::queue::WaiterId;
-use super::steering::{RequestFacts, Sending, Track};
+use super::steering::RequestFacts;
 use super::time::Time;
 use super::totals::Reason;
 
@@ -24,27 +24,25 @@ impl LaneId {
 }
 
 /// A slot that was granted, and is picked up: its call is sent now.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) class: Priority,
     pub(crate) granted_at: Time,
     pub(crate) waited: Duration,
-    /// What controllers were told of it.
-    pub(super) sending: Sending,
-    pub(super) in_lane: Track,
-    pub(super) in_pool: Track,
+    /// Where the pool keeps what controllers were told of it; `None`: there is none here.
+    pub(super) told: Option<u32>,
 }
 
 impl Grant {
     /// No controller was told of it.
     pub(crate) fn untold(class: Priority, granted_at: Time, waited: Duration) -> Self {
-        let sending = Sending { at: granted_at, facts: RequestFacts::default(), is_saturated: false };
-        Self { class, granted_at, waited, sending, in_lane: Track::default(), in_pool: Track::default() }
+        Self { class, granted_at, waited, told: None }
     }
 
     /// A controller wants to hear of its first byte.
+    #[inline]
     pub(crate) fn is_tracked(&self) -> bool {
-        self.in_lane.is_told() || self.in_pool.is_told()
+        self.told.is_some()
     }
 }
 
@@ -96,7 +94,7 @@ pub(crate) struct Look<'a> {
 }
 
 /// What a waiter finds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Granted(Grant),
     Waiting,

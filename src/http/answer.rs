@@ -24,6 +24,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// `None` when the limiter is off: nothing to hold, nothing to watch, nothing to judge.
+    #[inline]
     pub(crate) fn new(permit: Permit, classify: Arc<dyn Classify>) -> Option<Self> {
         let guard = Guard::new(permit.guards());
         permit.is_held().then_some(Self { permit, guard, classify })
@@ -36,43 +37,51 @@ impl Held {
     }
 }
 
-pub(crate) enum Answer<B: Body> {
-    Whole(Response<ResponseBody<B>>),
-    Peek(response::Parts, Peek<B>),
+/// What becomes of the slot.
+pub(crate) enum Fate {
+    /// It has gone, or there was none.
+    Free,
+    /// It goes when the first bytes of the body have been looked at.
+    Peek,
+    /// It goes with the body, by this verdict if that ends well.
+    Held(Verdict),
 }
 
+/// Looks at the head alone, so that the answer itself need not be moved.
 #[inline]
-pub(crate) fn answer<B: Body>(response: Response<B>, is_head: bool, held: &mut Option<Held>) -> Answer<B> {
-    let Some(Held { permit, classify, .. }) = held.as_mut() else {
-        return Answer::Whole(response.map(|body| ResponseBody::free(Replay::Untouched(body))));
-    };
-    let (mut head, body) = response.into_parts();
+pub(crate) fn fate<B: Body>(head: &mut response::Parts, body: &B, is_head: bool, held: &mut Option<Held>) -> Fate {
+    let Some(Held { permit, classify, .. }) = held.as_mut() else { return Fate::Free };
     if let Some(admitted) = permit.admitted() {
         head.extensions.insert(admitted);
     }
     // An answer that is not a success gives its slot back at the head: retry layers keep such a response alive while they
     // sleep and call again, and a limit of 1 would wait for itself.
     let is_refusal = !head.status.is_success();
-    if is_refusal && classify.wants_body(&head) && !body.is_end_stream() {
-        return Answer::Peek(head, Peek::new(body));
+    if is_refusal && classify.wants_body(head) && !body.is_end_stream() {
+        return Fate::Peek;
     }
-    let verdict = classify.response(&head, &[], clock::wall());
-    if is_refusal || has_no_body(&head, &body, is_head) {
+    let verdict = classify.response(head, &[], clock::wall());
+    if is_refusal || has_no_body(head, body, is_head) {
         // How fast it refuses says nothing about how fast it answers.
         if !is_refusal {
             permit.note_first_byte();
         }
         settle(held, verdict);
-        return Answer::Whole(Response::from_parts(head, ResponseBody::free(Replay::Untouched(body))));
+        return Fate::Free;
     }
-    let body = match held.take() {
-        Some(Held { permit, mut guard, classify }) => {
-            guard.rest();
-            ResponseBody::holding(body, Hold::new(permit, guard, classify, verdict))
-        }
-        None => ResponseBody::free(Replay::Untouched(body)),
-    };
-    Answer::Whole(Response::from_parts(head, body))
+    Fate::Held(verdict)
+}
+
+#[inline]
+pub(crate) fn free<B: Body>(body: B) -> ResponseBody<B> {
+    ResponseBody::free(Replay::Untouched(body))
+}
+
+#[inline]
+pub(crate) fn holding<B: Body>(body: B, verdict: Verdict, held: &mut Option<Held>) -> ResponseBody<B> {
+    let Some(Held { permit, mut guard, classify }) = held.take() else { return free(body) };
+    guard.rest();
+    ResponseBody::holding(body, Hold::new(permit, guard, classify, verdict))
 }
 
 fn has_no_body<B: Body>(head: &response::Parts, body: &B, is_head: bool) -> bool {

@@ -11,7 +11,7 @@ use http_body::Body;
 use pin_project::pin_project;
 use tower_service::Service;
 
-use super::answer::{Answer, Held, answer, failed, peeked, settle};
+use super::answer::{Fate, Held, failed, fate, free, holding, peeked, settle};
 use super::body::ResponseBody;
 use super::classify::Classify;
 use super::error_body::Peek;
@@ -59,11 +59,15 @@ where
     S: Service<Request<Q>>,
     B: Body,
 {
-    #[inline]
+    #[inline(always)]
     pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, classify: Arc<dyn Classify>) -> Self {
-        let is_head = request.method() == Method::HEAD;
-        let call = Some((inner, request));
-        Self { stage: Stage::Waiting(acquire), call, is_head, held: None, classify: Some(classify) }
+        Self {
+            is_head: request.method() == Method::HEAD,
+            stage: Stage::Waiting(acquire),
+            call: Some((inner, request)),
+            held: None,
+            classify: Some(classify),
+        }
     }
 
     /// The limiter is off.
@@ -131,9 +135,16 @@ where
                     Poll::Ready(Ok(response)) => {
                         // Whatever the call still held is gone before its slot may be.
                         this.stage.set(Stage::Done);
-                        match answer(response, *this.is_head, this.held) {
-                            Answer::Whole(response) => return Poll::Ready(Ok(response)),
-                            Answer::Peek(head, peek) => this.stage.set(Stage::Peeking(Some(Box::new((head, peek))))),
+                        let (mut head, body) = response.into_parts();
+                        match fate(&mut head, &body, *this.is_head, this.held) {
+                            Fate::Free => return Poll::Ready(Ok(Response::from_parts(head, free(body)))),
+                            Fate::Held(verdict) => {
+                                let body = holding(body, verdict, this.held);
+                                return Poll::Ready(Ok(Response::from_parts(head, body)));
+                            }
+                            Fate::Peek => {
+                                this.stage.set(Stage::Peeking(Some(Box::new((head, Peek::new(body))))));
+                            }
                         }
                     }
                 },

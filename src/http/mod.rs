@@ -4,7 +4,7 @@ pub(crate) mod answer;
 mod body;
 mod call_layer;
 mod classify;
-mod error_body;
+pub(crate) mod error_body;
 mod future;
 mod guard;
 mod lane_key;

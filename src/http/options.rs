@@ -10,7 +10,8 @@ use http::{Extensions, HeaderMap, Method, Uri};
 use super::classify::{Classify, ProviderClassify};
 use super::lane_key::RequestLane;
 use super::peek_body::Peeked;
-use crate::limiter::key::{Kind, LaneKey};
+use crate::engine::steering::RequestFacts;
+use crate::limiter::key::{Kind, LaneKey, LaneRef};
 use crate::limiter::{Acquire, Call, Limiter};
 
 /// Vision and agent requests run to tens of megabytes.
@@ -137,15 +138,14 @@ impl Options {
         head: RequestHead<'_>,
         peek: impl FnOnce() -> Option<Peeked<'a>>,
     ) -> Acquire {
-        let mut call = head.extensions.get::<Call>().cloned().unwrap_or_else(Call::unnamed);
         let body = peek();
-        call.facts.bytes = request_bytes(body.as_deref(), head.headers);
+        let facts = RequestFacts { bytes: request_bytes(body.as_deref(), head.headers), asks_for_stream: None };
         if let Some(lane) = self.chosen(head) {
-            return limiter.acquire(&lane, call);
+            return enter(limiter, lane.as_ref().as_ref(), head, facts);
         }
         let named = head.extensions.get::<Model>().map(Model::name);
         match RequestLane::derive(head, named, body.as_deref(), self.scan_limit, self.limited) {
-            Some(lane) => limiter.acquire_ref(lane.as_ref(), call),
+            Some(lane) => enter(limiter, lane.as_ref(), head, facts),
             None => Acquire::off(),
         }
     }
@@ -163,6 +163,13 @@ impl Options {
 fn request_bytes(body: Option<&[u8]>, headers: &HeaderMap) -> Option<u32> {
     let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     body.map(<[u8]>::len).or_else(announced).map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+fn enter(limiter: &Limiter, lane: LaneRef<'_>, head: RequestHead<'_>, facts: RequestFacts) -> Acquire {
+    match head.extensions.get::<Call>() {
+        Some(call) => limiter.acquire_ref(lane, Call { facts, ..call.clone() }),
+        None => limiter.acquire_ref(lane, Call { facts, ..Call::unnamed() }),
+    }
 }
 
 impl fmt::Debug for Options {

@@ -78,8 +78,8 @@ struct Refused {
     limit: u32,
 }
 
+/// Of a call that found no free slot.
 enum Arrival {
-    Granted(Grant),
     Queued(Ticket, Bounds),
     Refused(Refused),
 }
@@ -94,7 +94,7 @@ impl Acquire {
         Self::of(None, Call::unnamed())
     }
 
-    #[inline]
+    #[inline(always)]
     fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
         Scope::complete(&mut call);
         let Call { class, tenant, deadline, arrived_at, admission, facts, life } = call;
@@ -146,23 +146,25 @@ impl Acquire {
         };
         let now = clock::now();
         let (class, deadline, since, facts) = (arriving.class, self.deadline, self.since, self.facts);
-        let arrival = lane.pool.step_polled(lane, |state, effects| {
-            match state.engine.try_acquire(lane.id, class, facts, deadline, now, effects) {
-                Ok(grant) => Arrival::Granted(grant),
-                Err(blocked) if arriving.admission == Admission::Reject || blocked.is_final() => {
+        let granted = lane.pool.step_polled_or(
+            lane,
+            |state, effects| state.engine.try_acquire(lane.id, class, facts, deadline, now, effects),
+            |blocked, state| {
+                if arriving.admission == Admission::Reject || blocked.is_final() {
                     Arrival::Refused(refuse_to_wait(lane, blocked, state))
+                } else {
+                    join(lane, arriving, deadline, since, waker, now, state)
                 }
-                Err(_) => join(lane, arriving, deadline, since, waker, now, state),
-            }
-        });
-        match arrival {
-            Arrival::Granted(grant) => Poll::Ready(Ok(self.granted(grant, None))),
-            Arrival::Refused(refused) => {
+            },
+        );
+        match granted {
+            Ok(grant) => Poll::Ready(Ok(self.granted(grant, None))),
+            Err(Arrival::Refused(refused)) => {
                 let refused = refused.on_arrival(lane);
                 self.stage = Stage::Done;
                 Poll::Ready(Err(refused))
             }
-            Arrival::Queued(ticket, bounds) => {
+            Err(Arrival::Queued(ticket, bounds)) => {
                 // In place before anybody hears of it: if a listener panics, the place in line is given up like any other.
                 self.since = now;
                 self.stage = Stage::Queued(ticket, bounds);

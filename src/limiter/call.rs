@@ -111,6 +111,7 @@ impl Call {
     }
 
     /// What nobody said anything about.
+    #[inline]
     pub(crate) fn unnamed() -> Self {
         Self {
             class: None,

@@ -107,6 +107,7 @@ impl Limiter {
         self.acquire_ref(lane.as_ref(), call.into())
     }
 
+    #[inline]
     pub(crate) fn acquire_ref(&self, lane: LaneRef<'_>, call: Call) -> Acquire {
         match self.find(lane) {
             Some(lane) => Acquire::new(lane, call),

@@ -42,21 +42,17 @@ impl Permit {
     #[inline(always)]
     pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Life>) -> Self {
         let attempt = life.map_or(1, Life::count_attempt);
+        let Grant { class, waited, .. } = grant;
         let permit =
             Self { lane: Some(lane), grant, position, attempt, first_byte_at: Time::ZERO, chunks: 0, bytes: 0 };
-        permit.report(life);
-        permit
-    }
-
-    /// The permit exists already: if a recorder or listener panics, the slot is given back.
-    #[inline]
-    fn report(&self, life: Option<&Life>) {
-        if let Some(lane) = &self.lane {
-            lane.report_granted(self.grant.class, self.grant.waited);
+        // The permit exists already: if a recorder or listener panics, the slot is given back.
+        if let Some(lane) = &permit.lane {
+            lane.report_granted(class, waited);
         }
         if let Some(life) = life.filter(|life| life.is_heard()) {
-            self.tell(life);
+            permit.tell(life);
         }
+        permit
     }
 
     fn tell(&self, life: &Life) {

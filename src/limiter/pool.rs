@@ -128,6 +128,32 @@ impl Pool {
         result
     }
 
+    /// Steps the engine for a waiter that is being polled: `first`, and in the same step `second` if that gave nothing.
+    #[inline(always)]
+    pub(super) fn step_polled_or<R, N, E>(
+        &self,
+        lane: &LaneInner,
+        first: impl FnOnce(&mut State, &mut Effects) -> Result<R, N>,
+        second: impl FnOnce(N, &mut State) -> E,
+    ) -> Result<R, E> {
+        let mut locked = lock(&self.locked);
+        let Locked { state, effects } = &mut *locked;
+        // Two ends and not one: a grant stays in registers on its way.
+        match first(state, effects) {
+            Ok(result) => {
+                let timer = state.plan_for_waiter();
+                self.finish(locked, Some(lane), timer);
+                Ok(result)
+            }
+            Err(nothing) => {
+                let error = second(nothing, state);
+                let timer = state.plan_for_waiter();
+                self.finish(locked, Some(lane), timer);
+                Err(error)
+            }
+        }
+    }
+
     /// The slot of a waiter that was granted one. No figure changes, nobody is to be woken: the lock is all it takes.
     #[inline]
     pub(super) fn pick_up(&self, lane: &LaneInner, waiter: WaiterId) -> Option<Grant> {

@@ -37,7 +37,10 @@ impl Registry {
 
     pub(super) fn find(&self, key: &LaneRef<'_>) -> Option<Arc<LaneInner>> {
         let lane = self.lanes.get(key)?;
-        lane.is_recent.store(true, Ordering::Relaxed);
+        // Looked at first: a write would take the line away from every other core that looks the lane up.
+        if !lane.is_recent.load(Ordering::Relaxed) {
+            lane.is_recent.store(true, Ordering::Relaxed);
+        }
         Some(lane.clone())
     }
 

@@ -12,7 +12,9 @@ use http::{HeaderMap, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use tower::{Service, ServiceExt, service_fn};
-use tower_inflight::{BoxError, InflightLimit, InflightLimitLayer, PeekBody, Peeked, ResponseBody, ResponseFuture};
+use tower_inflight::{
+    BoxError, InflightLimit, InflightLimitLayer, LimitConfig, PeekBody, Peeked, ResponseBody, ResponseFuture,
+};
 use tower_layer::Layer;
 
 use crate::support::*;
@@ -200,6 +202,62 @@ async fn an_error_of_getting_ready_is_handed_on_as_it_is() {
     assert_eq!(error.downcast_ref::<Reset>().unwrap().id, 4);
     assert_eq!(outcomes(&limiter)["transport"], 1);
     assert_idle(&limiter);
+}
+
+#[tokio::test]
+async fn while_the_limiter_is_off_the_inner_service_says_when_it_is_ready() {
+    let mut client = InflightLimitLayer::new(limiter(0)).layer(Broken);
+    let error = client.ready().await.err().unwrap();
+    assert_eq!(error.downcast_ref::<Reset>().unwrap().id, 4);
+}
+
+/// Insists on being driven ready before each call, as a service with a slot of its own would.
+#[derive(Default)]
+struct Strict {
+    is_ready: bool,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Service<Query> for Strict {
+    type Response = Response<Script>;
+    type Error = Reset;
+    type Future = std::future::Ready<Result<Response<Script>, Reset>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Reset>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Query) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "called without being ready");
+        std::future::ready(Ok(status(200, Script::new([]))))
+    }
+}
+
+fn config(max_inflight: u32) -> LimitConfig {
+    let mut config = LimitConfig::default();
+    config.max_inflight = max_inflight;
+    config
+}
+
+#[tokio::test]
+async fn the_instance_that_was_driven_ready_is_called_whether_the_limiter_is_on_or_off_or_changes() {
+    for (at_ready, at_call) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let limiter = limiter(at_ready);
+        let mut client = InflightLimitLayer::new(limiter.clone()).layer(Strict::default());
+        let client = client.ready().await.unwrap();
+        limiter.reconfigure(config(at_call)).unwrap();
+        // A clone was never ready, nor is the service itself after its call.
+        client.clone().call(chat()).await.unwrap();
+        client.call(chat()).await.unwrap();
+        client.call(chat()).await.unwrap();
+        assert_eq!(limiter.is_enabled(), at_call > 0);
+    }
 }
 
 /// A body whose error is boxed already.

@@ -1,6 +1,6 @@
 //! Lines of one tenant and class, and the rings in which they take turns.
 
-use super::{Line, Next, Queue, State, Waiter};
+use super::{Line, Next, Place, Queue, State, Waiter};
 use crate::engine::capacity::ClassSet;
 use crate::engine::priority::Priority;
 
@@ -41,7 +41,7 @@ impl Queue {
             }
             let Some(index) = self.first(line) else { continue };
             let waiter = &self.waiters[index];
-            if first.is_none_or(|(_, first)| waiter.place() < first.place()) {
+            if first.is_none_or(|(_, first)| waiter.rank() < first.rank()) {
                 first = Some((index, waiter));
             }
         }
@@ -55,10 +55,8 @@ impl Queue {
     }
 
     /// Puts a waiter that arrived just now at the end of its line.
-    pub(super) fn put_last(&mut self, index: u32) {
-        let waiter = &mut self.waiters[index];
-        waiter.state = State::InLine;
-        let (tenant, class) = (waiter.tenant, waiter.class);
+    #[inline]
+    pub(super) fn put_last(&mut self, index: u32, tenant: u32, class: Priority) {
         let line = &mut self.tenants[tenant].lines[class.index()];
         let is_first = line.fresh.head().is_none();
         line.fresh.push_back(&mut self.waiters, index, |w| &mut w.in_line);
@@ -77,13 +75,14 @@ impl Queue {
     }
 
     #[inline]
-    pub(super) fn take_from_line(&mut self, index: u32) {
-        let waiter = &self.waiters[index];
-        let (tenant, class) = (waiter.tenant, waiter.class);
+    pub(super) fn take_from_line(&mut self, index: u32, Place { tenant, class, state, .. }: Place) {
         let line = &mut self.tenants[tenant].lines[class.index()];
-        match waiter.state {
+        match state {
             State::InLine => line.fresh.unlink(&mut self.waiters, index, |w| &mut w.in_line),
-            State::Returning => drop(line.returning.remove(&(waiter.arrived_at, waiter.stamp, index))),
+            State::Returning => {
+                let (arrived_at, stamp) = self.waiters[index].rank();
+                line.returning.remove(&(arrived_at, stamp, index));
+            }
             State::Granted | State::Parked => return,
         }
         self.place_line(tenant, class);
@@ -91,8 +90,7 @@ impl Queue {
 
     /// Sends every line of the waiter's tenant that stands in the waiter's ring to the back of it.
     #[inline]
-    pub(super) fn end_turn(&mut self, index: u32) {
-        let Waiter { tenant, effective, .. } = self.waiters[index];
+    pub(super) fn end_turn(&mut self, Place { tenant, effective, .. }: Place) {
         let rings = &mut self.rings[usize::from(effective)];
         for (own, ring) in rings.iter_mut().enumerate() {
             let line = &mut self.tenants[tenant].lines[own];
@@ -133,7 +131,7 @@ impl Queue {
         match line.returning.first() {
             None => fresh,
             Some(&(arrived_at, stamp, index)) => match fresh.map(|fresh| (fresh, &self.waiters[fresh])) {
-                Some((fresh, waiter)) if waiter.place() < (arrived_at, stamp) => Some(fresh),
+                Some((fresh, waiter)) if waiter.rank() < (arrived_at, stamp) => Some(fresh),
                 _ => Some(index),
             },
         }

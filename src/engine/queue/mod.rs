@@ -124,9 +124,18 @@ struct Waiter {
     is_early: bool,
 }
 
+/// Where a waiter belongs.
+#[derive(Clone, Copy)]
+struct Place {
+    tenant: u32,
+    class: Priority,
+    effective: u8,
+    state: State,
+}
+
 impl Waiter {
     /// Where it stands in its line.
-    fn place(&self) -> (Time, u32) {
+    fn rank(&self) -> (Time, u32) {
         (self.arrived_at, self.stamp)
     }
 }
@@ -144,13 +153,16 @@ struct Line {
 
 #[derive(Debug, Default)]
 struct Tenant {
-    name: Option<Arc<str>>,
     /// By own class.
     lines: [Line; 3],
     waiting: u32,
     /// Waiters, and holders of uncollected slots.
     members: u32,
 }
+
+/// So many tenants are kept with nobody here, or as many as have somebody: most come back soon. They fit in the chunk of
+/// memory that the tenants take anyway.
+const ABSENT_TENANTS: usize = 16;
 
 /// Calls that name no tenant share one line per class, which is always there.
 const ANONYMOUS: u32 = 0;
@@ -160,6 +172,8 @@ pub(crate) struct Queue {
     waiters: Slab<Waiter>,
     tenants: Slab<Tenant>,
     by_name: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
+    /// Tenants with a name and nobody here.
+    absent: usize,
     /// Lines by the effective class of their first waiter, then by own class. Each ring is in order of turns.
     rings: [[List; 3]; 3],
     next_turn: u64,
@@ -190,6 +204,7 @@ impl Queue {
             waiters: Slab::new(),
             tenants,
             by_name: HashMap::default(),
+            absent: 0,
             rings: Default::default(),
             next_turn: 0,
             next_stamp: 0,
@@ -260,7 +275,7 @@ impl Queue {
     /// all count, though a returning caller, or a tenant whose turn is near, may go before some of them.
     pub(crate) fn enqueue(&mut self, ask: Ask, waker: Waker, now: Time) -> (WaiterId, u32) {
         self.age(now);
-        let tenant = self.tenant(ask.tenant);
+        let tenant = self.join_tenant(ask.tenant);
         let class = ask.class;
         let is_returning = ask.arrived_at < now;
         let effective = if is_returning { self.aged(class, now.since(ask.arrived_at)) } else { class as u8 };
@@ -301,10 +316,9 @@ impl Queue {
             }
             self.put_sorted(index);
         } else {
-            self.put_last(index);
+            self.put_last(index, tenant, class);
         }
-        self.count_in(index);
-        self.tenants[tenant].members += 1;
+        self.count_in(Place { tenant, class, effective, state: State::InLine });
         (WaiterId { index, stamp }, ahead)
     }
 
@@ -329,9 +343,10 @@ impl Queue {
     #[inline]
     pub(crate) fn grant(&mut self, next: Next, now: Time) -> (Option<Waker>, Duration) {
         let index = next.index;
-        self.count_out(index);
-        self.end_turn(index);
-        self.take_from_line(index);
+        let place = self.place(index);
+        self.count_out(place);
+        self.end_turn(place);
+        self.take_from_line(index, place);
         self.granted.push_back(&mut self.waiters, index, |w| &mut w.in_line);
         let waiter = &mut self.waiters[index];
         waiter.state = State::Granted;
@@ -399,7 +414,7 @@ impl Queue {
         }
         self.granted.unlink(&mut self.waiters, index, |w| &mut w.in_line);
         self.waiters[index].state = State::Parked;
-        self.count_in(index);
+        self.count_in(self.place(index));
         Some(self.waiters[index].class)
     }
 
@@ -455,40 +470,58 @@ impl Queue {
         self.waiters.get_mut(id.index).filter(|waiter| waiter.stamp == id.stamp)
     }
 
-    fn tenant(&mut self, name: Option<Arc<str>>) -> u32 {
-        let Some(name) = name else { return ANONYMOUS };
-        if let Some(&tenant) = self.by_name.get(&name) {
-            return tenant;
-        }
-        let tenant = self.tenants.insert(Tenant { name: Some(name.clone()), ..Tenant::default() });
+    /// One more is here of this tenant.
+    fn join_tenant(&mut self, name: Option<Arc<str>>) -> u32 {
+        let tenant = match name {
+            None => ANONYMOUS,
+            Some(name) => match self.by_name.get(&name) {
+                Some(&tenant) => {
+                    self.absent -= usize::from(self.tenants[tenant].members == 0);
+                    tenant
+                }
+                None => self.make_tenant(name),
+            },
+        };
+        self.tenants[tenant].members += 1;
+        tenant
+    }
+
+    #[cold]
+    fn make_tenant(&mut self, name: Arc<str>) -> u32 {
+        let tenant = self.tenants.insert(Tenant::default());
         self.by_name.insert(name, tenant);
         tenant
     }
 
-    /// Takes the entry into the books of its class and tenant.
     #[inline]
-    fn count_in(&mut self, index: u32) {
-        let waiter = &self.waiters[index];
-        self.waiting[waiter.class.index()] += 1;
-        self.waiting_effective[usize::from(waiter.effective)] += 1;
-        self.tenants[waiter.tenant].waiting += 1;
+    fn place(&self, index: u32) -> Place {
+        let Waiter { tenant, class, effective, state, .. } = self.waiters[index];
+        Place { tenant, class, effective, state }
+    }
+
+    /// Takes a waiter into the books of its class and tenant.
+    #[inline]
+    fn count_in(&mut self, Place { tenant, class, effective, .. }: Place) {
+        self.waiting[class.index()] += 1;
+        self.waiting_effective[usize::from(effective)] += 1;
+        self.tenants[tenant].waiting += 1;
     }
 
     #[inline]
-    fn count_out(&mut self, index: u32) {
-        let waiter = &self.waiters[index];
-        self.waiting[waiter.class.index()] -= 1;
-        self.waiting_effective[usize::from(waiter.effective)] -= 1;
-        self.tenants[waiter.tenant].waiting -= 1;
+    fn count_out(&mut self, Place { tenant, class, effective, .. }: Place) {
+        self.waiting[class.index()] -= 1;
+        self.waiting_effective[usize::from(effective)] -= 1;
+        self.tenants[tenant].waiting -= 1;
     }
 
     /// Frees the entry and all that points to it. Returns the waker, if it has one.
     fn remove(&mut self, index: u32) -> Option<Waker> {
-        if self.waiters[index].state == State::Granted {
+        let place = self.place(index);
+        if place.state == State::Granted {
             self.granted.unlink(&mut self.waiters, index, |w| &mut w.in_line);
         } else {
-            self.count_out(index);
-            self.take_from_line(index);
+            self.count_out(place);
+            self.take_from_line(index, place);
         }
         if self.unaged.contains(&Some(index)) {
             self.pass_unaged(index);
@@ -500,7 +533,7 @@ impl Queue {
             }
         }
         let waiter = &mut self.waiters[index];
-        let (tenant, waker) = (waiter.tenant, waiter.waker.take());
+        let waker = waiter.waker.take();
         if waiter.is_early {
             self.early.remove(&(waiter.expires_at, index));
         }
@@ -508,7 +541,7 @@ impl Queue {
         if self.waiters.len() == 0 {
             self.latest_expiry = Time::ZERO;
         }
-        self.leave_tenant(tenant);
+        self.leave_tenant(place.tenant);
         waker
     }
 
@@ -526,23 +559,32 @@ impl Queue {
         }
     }
 
-    /// A tenant is kept for as long as one of its callers is here.
+    #[inline]
     fn leave_tenant(&mut self, tenant: u32) {
         let here = &mut self.tenants[tenant].members;
         *here -= 1;
         if *here == 0 && tenant != ANONYMOUS {
-            self.forget_tenant(tenant);
+            self.absent += 1;
+            if self.absent > ABSENT_TENANTS && self.absent > self.by_name.len() / 2 {
+                self.forget_absent();
+            }
         }
     }
 
     #[cold]
-    fn forget_tenant(&mut self, tenant: u32) {
-        if let Some(name) = self.tenants.remove(tenant).name {
-            self.by_name.remove(&name);
-            // A map does not shrink by itself, and one live entry would pin the room of the most there ever were.
-            if self.by_name.capacity() > 64 + 8 * self.by_name.len() {
-                self.by_name.shrink_to(2 * self.by_name.len());
+    fn forget_absent(&mut self) {
+        let Self { tenants, by_name, .. } = self;
+        by_name.retain(|_, tenant| {
+            let is_here = tenants[*tenant].members > 0;
+            if !is_here {
+                tenants.remove(*tenant);
             }
+            is_here
+        });
+        self.absent = 0;
+        // A map does not shrink by itself, and one live entry would pin the room of the most there ever were.
+        if by_name.capacity() > 64 + 8 * by_name.len() {
+            by_name.shrink_to(2 * by_name.len());
         }
     }
 }

@@ -21,6 +21,10 @@ impl ErrorJson {
     pub(super) fn read(prefix: &[u8]) -> Self {
         let json = prefix.strip_prefix(b"\xef\xbb\xbf").unwrap_or(prefix);
         let mut found = Self::default();
+        // A success, most often: the parser would allocate an error to say that there is nothing.
+        if json.is_empty() {
+            return found;
+        }
         let walk = Walk { place: Place::Root, found: &mut found };
         // An error is the expected end of a body that was cut.
         let _ = serde_json::Deserializer::from_slice(json).deserialize_any(walk);

@@ -222,3 +222,30 @@ fn memory_comes_back_after_a_hundred_thousand_expiries_while_one_waits_on() {
     assert_eq!((queue.steps.len(), queue.early.len()), (0, 0));
     assert_eq!(bench.serve(), Some(live));
 }
+
+#[test]
+fn tenants_that_come_and_go_leave_little_behind() {
+    let mut bench = Bench::new();
+    let live = bench.come_of("live", Bulk);
+    for n in 0..10_000 {
+        let id = bench.come_of(&format!("tenant {n}"), Normal);
+        match n % 2 {
+            0 => assert_eq!(bench.cancel(id), Left::Place),
+            _ => assert_eq!(bench.serve(), Some(id)),
+        }
+        assert!(bench.queue.by_name.len() <= 2 + ABSENT_TENANTS);
+    }
+    assert_eq!(bench.queue.tenants.chunks_held(), 1);
+    assert_eq!(bench.serve(), Some(live));
+}
+
+#[test]
+fn a_tenant_that_comes_back_is_the_one_it_was() {
+    let mut bench = Bench::new();
+    for _ in 0..100 {
+        let [one, two] = ["acme", "acme"].map(|tenant| bench.come_of(tenant, Normal));
+        assert_eq!(bench.queue.waiting_of_tenant(Some(&"acme".into())), 2);
+        assert_eq!(bench.serve_all(), [one, two]);
+        assert_eq!((bench.queue.by_name.len(), bench.queue.absent), (1, 1));
+    }
+}
