@@ -1,7 +1,8 @@
 //! What decides how many calls may be in flight, from what happens to calls.
 //!
-//! **The limiter does not use these yet**: its limits are what its configuration says. For now they can be tried on a
-//! modelled gateway, with the [`simulator`](crate::simulator).
+//! A lane or a pool gets one with [`Limit`](crate::Limit) in its configuration, or one of your own making with
+//! [`LimiterBuilder::lane_controller`](crate::LimiterBuilder::lane_controller). The feature `simulator` has a modelled gateway
+//! to try them on.
 //!
 //! | controller | for |
 //! |---|---|
@@ -13,15 +14,16 @@
 //! # Example
 //!
 //! ```
-//! use tower_inflight::controller::{Knee, KneeConfig};
-//! use tower_inflight::simulator::{Gateway, Load, Scenario};
+//! use std::time::Duration;
+//! use tower_inflight::controller::{AimdConfig, LatencyTarget};
+//! use tower_inflight::{LaneOverride, Limit, Limiter};
 //!
-//! let gateway = Gateway { slots: 8, ..Gateway::default() };
-//! let scenario = Scenario::new(gateway, Load::Closed { callers: 40, think_s: 0.0 });
-//! let run = scenario.run(1, |_client| Box::new(Knee::new(KneeConfig::default()).expect("the default is valid")))?;
-//!
-//! println!("{run}");
-//! # Ok::<(), tower_inflight::simulator::InvalidScenario>(())
+//! // Every lane finds its limit, but for one whose upstream only ever becomes slow.
+//! let target = LatencyTarget { first_byte: Some(Duration::from_millis(1500)), ..LatencyTarget::default() };
+//! let slow = Limit::Aimd(AimdConfig { latency: Some(target), ..AimdConfig::default() });
+//! let limiter = Limiter::builder().adaptive().lane(LaneOverride::new("*|acme/slow").limit(slow)).build()?;
+//! # let _ = limiter;
+//! # Ok::<(), tower_inflight::ConfigError>(())
 //! ```
 
 pub use crate::engine::controller::{

@@ -37,9 +37,8 @@ use super::outcome::Outcome;
 /// Times are since an arbitrary origin, the same for all calls of one controller, and never run backwards.
 ///
 /// ```
-/// use tower_inflight::Outcome;
 /// use tower_inflight::controller::{Controller, Sample};
-/// use tower_inflight::simulator::{Gateway, Load, Scenario};
+/// use tower_inflight::{LaneKey, Limiter, Outcome, Priority};
 ///
 /// /// One down for each refusal, and never up again.
 /// #[derive(Debug)]
@@ -57,12 +56,11 @@ use super::outcome::Outcome;
 ///     }
 /// }
 ///
-/// let gateway = Gateway { slots: 4, queue: Some(0), ..Gateway::default() };
-/// let scenario = Scenario::new(gateway, Load::Closed { callers: 20, think_s: 0.0 });
-/// let run = scenario.run(1, |_client| Box::new(Humble(16)))?;
-///
-/// assert_eq!(run.steps()[0].last().unwrap().limit, 4);
-/// # Ok::<(), tower_inflight::simulator::InvalidScenario>(())
+/// let limiter = Limiter::builder().lane_controller(|_| Some(Box::new(Humble(16)))).build()?;
+/// let permit = limiter.try_acquire(&LaneKey::new("local", "gemma"), Priority::Default)?;
+/// permit.settle(Outcome::Overload);
+/// assert_eq!(limiter.snapshot().lanes[0].limit, 15);
+/// # Ok::<(), tower_inflight::BoxError>(())
 /// ```
 pub trait Controller: fmt::Debug + Send + 'static {
     /// Most calls in flight now. Values below 1 count as 1.

@@ -76,18 +76,18 @@ impl AimdConfig {
 /// [`Knee`](super::Knee).
 ///
 /// ```
-/// use tower_inflight::controller::{Aimd, AimdConfig, Controller};
-/// use tower_inflight::simulator::{Gateway, Load, Scenario};
+/// use std::time::Duration;
+/// use tower_inflight::Outcome;
+/// use tower_inflight::controller::{Aimd, AimdConfig, Controller, Sample, Sent};
 ///
-/// let gateway = Gateway { slots: 8, queue: Some(0), ..Gateway::default() };
-/// let scenario = Scenario::new(gateway, Load::Closed { callers: 40, think_s: 0.0 });
-/// let aimd = Aimd::new(AimdConfig::default())?;
-/// assert_eq!(aimd.limit(), 16);
-///
-/// let mut aimd = Some(aimd);
-/// let run = scenario.run(1, |_only_client| Box::new(aimd.take().unwrap()))?;
-/// assert!(run.steps()[0].last().unwrap().limit <= 9, "one above what is accepted, at most");
-/// # Ok::<(), tower_inflight::BoxError>(())
+/// let mut aimd = Aimd::new(AimdConfig::default())?;
+/// let wave: Vec<Sent> = (1..=16).map(|n| Sent::new(Duration::from_millis(n.into()), n)).collect();
+/// for sent in wave {
+///     let mark = aimd.on_sent(&sent);
+///     aimd.on_end(&Sample::new(sent, mark, Duration::from_secs(1), Outcome::Overload));
+/// }
+/// assert_eq!(aimd.limit(), 8, "a wave of refusals is one event");
+/// # Ok::<(), tower_inflight::controller::InvalidController>(())
 /// ```
 #[derive(Debug)]
 pub struct Aimd {

@@ -92,19 +92,23 @@ impl KneeConfig {
 /// # Example
 ///
 /// ```
-/// use tower_inflight::controller::{Controller, Knee, KneeConfig};
-/// use tower_inflight::simulator::{Gateway, Load, Scenario};
+/// use std::time::Duration;
+/// use tower_inflight::Outcome;
+/// use tower_inflight::controller::{Controller, Knee, KneeConfig, Sample, Sent};
 ///
-/// // Refuses what is more than eight at once.
-/// let gateway = Gateway { slots: 8, queue: Some(0), ..Gateway::default() };
-/// let scenario = Scenario::new(gateway, Load::Closed { callers: 40, think_s: 0.0 });
-/// let knee = Knee::new(KneeConfig::default())?;
+/// let mut knee = Knee::new(KneeConfig::default())?;
 /// assert_eq!(knee.limit(), 16);
 ///
-/// let mut knee = Some(knee);
-/// let run = scenario.run(1, |_only_client| Box::new(knee.take().unwrap()))?;
-/// assert_eq!(run.steps()[0].last().unwrap().limit, 8);
-/// # Ok::<(), tower_inflight::BoxError>(())
+/// // Sixteen are sent, and all but four of them refused: four is what the upstream takes.
+/// let sent: Vec<Sent> = (1..=16).map(|n| Sent::new(Duration::from_millis(n.into()), n)).collect();
+/// let marks: Vec<_> = sent.iter().map(|sent| knee.on_sent(sent)).collect();
+/// for (n, in_flight) in (4..16).zip((5..=16).rev()) {
+///     let mut sample = Sample::new(sent[n], marks[n], Duration::from_millis(20), Outcome::Overload);
+///     sample.in_flight = in_flight;
+///     knee.on_end(&sample);
+/// }
+/// assert_eq!(knee.limit(), 4);
+/// # Ok::<(), tower_inflight::controller::InvalidController>(())
 /// ```
 ///
 /// # When not to use it
