@@ -92,13 +92,13 @@ impl Queue {
     #[inline]
     pub(super) fn end_turn(&mut self, Place { tenant, effective, .. }: Place) {
         let rings = &mut self.rings[usize::from(effective)];
-        for own in 0..rings.len() {
+        for (own, ring) in rings.iter_mut().enumerate() {
             let line = &mut self.tenants[tenant].lines[own];
             if line.ring == Some(effective) {
                 // Also where it is last in its ring: turns are compared over the rings of all own classes.
                 line.turn = self.next_turn;
                 self.next_turn += 1;
-                rings[own].move_back(&mut self.tenants, tenant, |t| &mut t.lines[own].in_ring);
+                ring.move_back(&mut self.tenants, tenant, |t| &mut t.lines[own].in_ring);
             }
         }
     }
