@@ -117,6 +117,7 @@ impl Pool {
     }
 
     /// A place in the queue, after [`try_acquire`](Self::try_acquire) found no slot in the same step.
+    #[inline]
     pub(crate) fn enqueue(&mut self, id: LaneId, ask: Ask, waker: Waker, now: Time) -> Result<Ticket, Refusal> {
         let now = now.max(self.now);
         debug_assert!(!self.is_closed(), "a closed pool has said so already");

@@ -44,6 +44,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST};
+use http::uri::Authority;
 use http::{HeaderMap, Method, Uri};
 use smallvec::SmallVec;
 
@@ -317,8 +318,8 @@ struct Endpoint(SmallVec<[u8; 128]>);
 impl Endpoint {
     fn new(uri: &Uri, headers: &HeaderMap, base: &[&str]) -> Self {
         let mut endpoint = Self(SmallVec::new());
-        match uri.host() {
-            Some(host) => endpoint.push_origin(uri.scheme_str(), host, uri.port_u16()),
+        match uri.authority() {
+            Some(authority) => endpoint.push_origin(uri.scheme_str(), authority),
             None => endpoint.push_lower(host_header(headers).unwrap_or_default()),
         }
         for segment in base {
@@ -336,18 +337,23 @@ impl Endpoint {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    fn push_origin(&mut self, scheme: Option<&str>, host: &str, port: Option<u16>) {
+    fn push_origin(&mut self, scheme: Option<&str>, authority: &Authority) {
         if let Some(scheme) = scheme {
             self.push_lower(scheme);
             self.push("://");
         }
-        self.push_lower(host);
+        // Most are a name alone, and looking for their other parts would cost more than all the rest.
+        let is_part = |byte: u8| matches!(byte, b'@' | b':' | b'[');
+        if !authority.as_str().bytes().any(is_part) {
+            return self.push_lower(authority.as_str());
+        }
+        self.push_lower(authority.host());
         let default_port = match scheme {
             Some(scheme) if scheme.eq_ignore_ascii_case("https") => Some(443),
             Some(scheme) if scheme.eq_ignore_ascii_case("http") => Some(80),
             _ => None,
         };
-        if let Some(port) = port.filter(|_| port != default_port) {
+        if let Some(port) = authority.port_u16().filter(|&port| Some(port) != default_port) {
             // Writing to memory cannot fail.
             let _ = write!(self, ":{port}");
         }

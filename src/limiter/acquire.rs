@@ -94,7 +94,7 @@ impl Acquire {
         Self::of(None, Call::unnamed())
     }
 
-    #[inline(always)]
+    #[inline]
     fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
         Scope::complete(&mut call);
         let Call { class, tenant, deadline, arrived_at, admission, facts, life } = call;

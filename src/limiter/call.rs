@@ -206,6 +206,7 @@ impl fmt::Debug for Life {
 
 /// A call of this class that arrives when it is used, and is tried once.
 impl From<Priority> for Call {
+    #[inline]
     fn from(priority: Priority) -> Self {
         Self { class: Some(priority), ..Self::unnamed() }
     }

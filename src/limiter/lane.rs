@@ -47,6 +47,7 @@ impl Lane {
     }
 
     /// Waits for a slot. See [`Limiter::acquire`](crate::Limiter::acquire).
+    #[inline]
     pub fn acquire(&self, call: impl Into<Call>) -> Acquire {
         Acquire::new(self.inner.clone(), call.into())
     }

@@ -273,6 +273,7 @@ impl Queue {
 
     /// Puts a waiter at its place. Returns its id and how many stood before it by effective class: those of its own class
     /// all count, though a returning caller, or a tenant whose turn is near, may go before some of them.
+    #[inline]
     pub(crate) fn enqueue(&mut self, ask: Ask, waker: Waker, now: Time) -> (WaiterId, u32) {
         self.age(now);
         let tenant = self.join_tenant(ask.tenant);
@@ -471,6 +472,7 @@ impl Queue {
     }
 
     /// One more is here of this tenant.
+    #[inline]
     fn join_tenant(&mut self, name: Option<Arc<str>>) -> u32 {
         let tenant = match name {
             None => ANONYMOUS,
