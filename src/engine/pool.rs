@@ -328,6 +328,7 @@ impl Pool {
         for index in self.listed.clone() {
             let id = LaneId(index);
             self.evict_all(id, effects);
+            self.expect_timeout(LaneId(index), now);
             self.lane_mut(id).note_queue(now);
             effects.touch(id);
             self.unlist_if_empty(id);

@@ -124,8 +124,12 @@ impl Valve {
     /// When more may pass without anything else happening.
     #[inline]
     pub(super) fn next_timeout(&self, now: Time) -> Time {
-        let step = self.gate.next_step(self.capacity.limit(), now).unwrap_or(Time::NEVER);
-        if now < self.held_until { step.max(self.held_until) } else { step }
+        let step = self.gate.next_step(self.capacity.limit(), now);
+        if now < self.held_until {
+            step.map_or(self.held_until, |at| at.max(self.held_until))
+        } else {
+            step.unwrap_or(Time::NEVER)
+        }
     }
 
     #[inline]
