@@ -58,7 +58,7 @@ impl Health {
         let is_recent = now < self.turns_at + HALF;
         self.before = if is_recent { self.now } else { Half::default() };
         self.now = Half::default();
-        self.turns_at = now + HALF;
+        self.turns_at = if is_recent { self.turns_at + HALF } else { now + HALF };
     }
 }
 

@@ -77,13 +77,15 @@ impl Pool {
         LaneId(u32::try_from(at).expect("lanes are bounded in number"))
     }
 
-    /// Removes a lane that holds nothing and remembers nothing.
+    /// Removes a lane that holds nothing and remembers nothing. The last one stays for what the pool remembers: without
+    /// lanes, the pool goes as well.
     pub(crate) fn remove_lane(&mut self, id: LaneId, now: Time) -> bool {
-        let is_idle = self.lane(id).is_idle(now);
-        if is_idle {
+        let is_last = self.lanes.iter().flatten().count() == 1;
+        let may_go = self.lane(id).is_idle(now) && !(is_last && !self.valve.is_idle(now));
+        if may_go {
             self.lanes[id.index()] = None;
         }
-        is_idle
+        may_go
     }
 
     /// A slot now, or why not. Nobody is overtaken: whoever could use the slot has it already.
@@ -307,15 +309,23 @@ impl Pool {
         lane.valve.set_policy(policy.slots, now, &mut effects.changes_of(Whose::Lane(id)));
     }
 
-    /// Puts another controller in charge of the pool's limit, or none.
-    pub(crate) fn steer(&mut self, steering: Option<Steering>, effects: &mut Effects) {
-        self.valve.steer(steering, self.now, &mut effects.changes_of(Whose::Pool));
+    /// Puts another controller in charge of the pool's limit, or none, and other rules in force.
+    pub(crate) fn steer(&mut self, steering: Option<Steering>, policy: SlotPolicy, effects: &mut Effects) {
+        self.valve.steer(steering, policy, self.now, &mut effects.changes_of(Whose::Pool));
     }
 
     /// The same for one lane.
-    pub(crate) fn steer_lane(&mut self, id: LaneId, steering: Option<Steering>, effects: &mut Effects) {
+    pub(crate) fn steer_lane(
+        &mut self,
+        id: LaneId,
+        steering: Option<Steering>,
+        policy: LanePolicy,
+        effects: &mut Effects,
+    ) {
         let now = self.now;
-        self.lane_mut(id).valve.steer(steering, now, &mut effects.changes_of(Whose::Lane(id)));
+        let lane = self.lane_mut(id);
+        lane.set_policy(policy);
+        lane.valve.steer(steering, policy.slots, now, &mut effects.changes_of(Whose::Lane(id)));
     }
 
     /// Grants what changed policies allow.
@@ -324,6 +334,7 @@ impl Pool {
         for index in self.listed.clone() {
             effects.touch(LaneId(index));
             self.dispatch(LaneId(index), now, effects);
+            self.expect_timeout(LaneId(index), now);
         }
     }
 

@@ -14,6 +14,8 @@ pub(crate) struct Steering {
     controller: Box<dyn Controller>,
     bounds: LimitBounds,
     initial: u32,
+    /// What it asked for last.
+    wanted: u32,
     /// Calls that were sent and are not over, of those that it was told of.
     in_flight: u32,
     sent_at: Time,
@@ -105,6 +107,7 @@ impl Steering {
             controller,
             bounds,
             initial: bounds.min,
+            wanted: bounds.min,
             in_flight: 0,
             sent_at: Time::ZERO,
             has_panicked: false,
@@ -122,8 +125,13 @@ impl Steering {
         self.initial
     }
 
-    pub(super) fn remembers(&self, limit: u32, now: Time) -> bool {
-        limit < self.initial && now.since(self.sent_at) < REMEMBERED
+    pub(super) fn wanted(&self) -> u32 {
+        self.wanted
+    }
+
+    /// What it has learnt is not too old to be of use.
+    pub(super) fn is_remembered(&self, now: Time) -> bool {
+        now.since(self.sent_at) < REMEMBERED
     }
 
     /// `None` from a controller that has panicked, now or before.
@@ -181,7 +189,11 @@ impl Steering {
             (told, Orders { limit: controller.limit(), paused_until })
         }));
         self.has_panicked = asked.is_err();
-        asked.ok()
+        let asked = asked.ok();
+        if let Some((_, orders)) = &asked {
+            self.wanted = orders.limit;
+        }
+        asked
     }
 }
 

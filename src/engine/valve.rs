@@ -79,21 +79,29 @@ impl Valve {
     fn install(&mut self, steering: Option<Steering>) {
         self.generation += 1;
         self.held_until = Time::ZERO;
-        let initial = steering.as_ref().map_or(0, Steering::initial);
+        self.is_clamping = false;
         self.steering = steering;
-        self.resize(initial);
+        self.resize(self.wanted());
     }
 
     /// Another policy, the same controller.
     pub(super) fn set_policy(&mut self, policy: SlotPolicy, now: Time, changes: &mut Changes<'_>) {
+        let from = self.limit();
         self.policy = policy;
-        let steered = self.steering.as_ref().and_then(|_| self.capacity.limit()).unwrap_or_default();
-        self.change_limit(steered, Cause::Config, now, changes);
+        self.resize(self.wanted());
+        self.note_change(from, Cause::Config, now, changes);
     }
 
-    /// Another controller, or none. Calls in flight are no business of the new one.
-    pub(super) fn steer(&mut self, steering: Option<Steering>, now: Time, changes: &mut Changes<'_>) {
+    /// Another controller, or none, under another policy. Calls in flight are no business of the new one.
+    pub(super) fn steer(
+        &mut self,
+        steering: Option<Steering>,
+        policy: SlotPolicy,
+        now: Time,
+        changes: &mut Changes<'_>,
+    ) {
         let from = self.limit();
+        self.policy = policy;
         self.install(steering);
         self.note_change(from, Cause::Config, now, changes);
     }
@@ -124,8 +132,12 @@ impl Valve {
     /// When more may pass without anything else happening.
     #[inline]
     pub(super) fn next_timeout(&self, now: Time) -> Time {
-        let step = self.gate.next_step(self.capacity.limit(), now).unwrap_or(Time::NEVER);
-        if now < self.held_until { step.max(self.held_until) } else { step }
+        let step = self.gate.next_step(self.capacity.limit(), now);
+        if now < self.held_until {
+            step.map_or(self.held_until, |at| at.max(self.held_until))
+        } else {
+            step.unwrap_or(Time::NEVER)
+        }
     }
 
     #[inline]
@@ -157,7 +169,10 @@ impl Valve {
 
     /// Nothing in flight and nothing to remember.
     pub(super) fn is_idle(&self, now: Time) -> bool {
-        let remembers = |steering: &Steering| steering.remembers(self.limit(), now);
+        let remembers = |steering: &Steering| {
+            let initial = self.within_policy(steering.bounds()).clamp(steering.initial());
+            self.limit() < initial && steering.is_remembered(now)
+        };
         self.in_use() == 0 && self.opens_at(now).is_none() && !self.steering.as_ref().is_some_and(remembers)
     }
 
@@ -231,7 +246,9 @@ impl Valve {
     #[inline]
     fn obey(&mut self, orders: Option<Orders>, cause: Cause, now: Time, changes: &mut Changes<'_>) {
         let Some(Orders { limit, paused_until }) = orders else { return self.keep_without_orders(changes, cause) };
-        if limit != self.limit() {
+        if limit == self.limit() {
+            self.is_clamping = false;
+        } else {
             self.change_limit(limit, cause, now, changes);
         }
         if paused_until != self.held_until {
@@ -255,6 +272,11 @@ impl Valve {
         self.resize(asked);
         self.note_clamping(asked, cause, changes);
         self.note_change(from, cause, now, changes);
+    }
+
+    /// What the controller asked for last.
+    fn wanted(&self) -> u32 {
+        self.steering.as_ref().map_or(0, Steering::wanted)
     }
 
     /// Puts the limit in force that is nearest to `asked`. Without a controller, the policy alone says.

@@ -100,7 +100,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// The same for pools: the lanes of one endpoint and kind together. The key has no model.
+    /// The same for pools: the lanes of one endpoint and kind together, asked when the first of them is used. The key has no
+    /// model.
     pub fn pool_controller(
         mut self,
         make: impl Fn(&LaneKey) -> Option<Box<dyn Controller>> + Send + Sync + 'static,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::acquire::{self, Acquire};
 use super::call::Call;
+use super::clock;
 use super::key::LaneKey;
 use super::permit::Permit;
 use super::pool::{Pool, seed};
@@ -101,11 +102,13 @@ impl LaneInner {
         self.guards.set(rules.guards);
         let is_same = self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key);
         let steering = (!is_same).then(|| policy.steer_lane(&self.key, seed()));
+        let now = clock::now();
         self.pool.step(self, |state, effects| {
-            if let Some(steering) = steering {
-                state.engine.steer_lane(self.id, steering, effects);
+            state.engine.handle_timeout(now, effects);
+            match steering {
+                Some(steering) => state.engine.steer_lane(self.id, steering, rules.admission, effects),
+                None => state.engine.set_lane_policy(self.id, rules.admission, effects),
             }
-            state.engine.set_lane_policy(self.id, rules.admission, effects);
         });
     }
 

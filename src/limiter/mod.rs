@@ -26,7 +26,7 @@ pub use self::call::{Admission, Call, CallEvent};
 use self::key::{LaneKey, LaneRef};
 pub use self::lane::Lane;
 use self::lane::LaneInner;
-use self::observer::Hooks;
+use self::observer::{Hooks, OwnControllers};
 pub use self::observer::{LimitChange, Subject};
 pub use self::permit::{Admitted, Permit};
 use self::registry::Registry;
@@ -243,13 +243,19 @@ impl Limiter {
 
     #[cold]
     fn make(&self, key: LaneRef<'_>) -> Arc<LaneInner> {
-        // The user's code: it runs before any lock is taken.
-        let own = self.core.shared.hooks.controllers(&key.to_key());
+        let lane_key = key.to_key();
+        let pool_key = lane_key.pool();
+        // Held until the lane is made: a pool that is known stays.
+        let known = self.read_registry().pool(&pool_key);
+        // The user's code: it runs while no lock is held.
+        let hooks = &self.core.shared.hooks;
+        let of_pool = if known.is_none() { hooks.steer_pool(&pool_key) } else { None };
+        let mut own = OwnControllers { lane: hooks.steer_lane(&lane_key), pool: of_pool };
         let lane = {
             // Lock order: policy, registry, pool. The policy's lock is held so that a reload cannot miss the new lane.
             let policy = self.core.policy.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             let mut registry = self.core.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            registry.make(&key, own, &policy, &self.core.shared)
+            registry.make(&key, &mut own, &policy, &self.core.shared)
         };
         lane.meters.publish_limit();
         lane

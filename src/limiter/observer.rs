@@ -67,7 +67,8 @@ pub(super) struct Hooks {
     pub(super) pool_controller: Option<Arc<Make>>,
 }
 
-/// Controllers that the user's code made for a new lane and its pool.
+/// Controllers that the user's code made for a new lane and its pool, until they are taken. What is left over is dropped
+/// where it was made: outside of every lock.
 #[derive(Debug, Default)]
 pub(super) struct OwnControllers {
     pub(super) lane: Option<Steering>,
@@ -82,11 +83,12 @@ impl Hooks {
         self.lane_controller.is_some() || self.pool_controller.is_some()
     }
 
-    pub(super) fn controllers(&self, lane: &LaneKey) -> OwnControllers {
-        let make = |hook: &Option<Arc<Make>>, key: &LaneKey| {
-            hook.as_ref().and_then(|make| make(key)).map(|controller| Steering::new(controller, ANY))
-        };
-        OwnControllers { lane: make(&self.lane_controller, lane), pool: make(&self.pool_controller, &lane.pool()) }
+    pub(super) fn steer_lane(&self, lane: &LaneKey) -> Option<Steering> {
+        make(self.lane_controller.as_deref(), lane)
+    }
+
+    pub(super) fn steer_pool(&self, pool: &LaneKey) -> Option<Steering> {
+        make(self.pool_controller.as_deref(), pool)
     }
 
     /// A panic in the listener ends here: the thread may be dropping a permit.
@@ -95,6 +97,10 @@ impl Hooks {
             let _ = catch_unwind(AssertUnwindSafe(|| listener(change)));
         }
     }
+}
+
+fn make(make: Option<&Make>, key: &LaneKey) -> Option<Steering> {
+    make.and_then(|make| make(key)).map(|controller| Steering::new(controller, ANY))
 }
 
 impl fmt::Debug for Hooks {

@@ -189,11 +189,13 @@ impl Pool {
         let is_same = self.is_steered_by_user || before.pool_limit(endpoint, kind) == policy.pool_limit(endpoint, kind);
         let steering = (!is_same).then(|| policy.steer_pool(endpoint, kind, seed()));
         let now = clock::now();
+        let rules = policy.pool(endpoint, kind);
         self.step_all(|state, effects| {
-            if let Some(steering) = steering {
-                state.engine.steer(steering, effects);
+            state.engine.handle_timeout(now, effects);
+            match steering {
+                Some(steering) => state.engine.steer(steering, rules, effects),
+                None => state.engine.set_policy(rules, effects),
             }
-            state.engine.set_policy(policy.pool(endpoint, kind), effects);
             state.engine.dispatch_all(now, effects);
         });
     }

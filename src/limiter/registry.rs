@@ -48,7 +48,7 @@ impl Registry {
     pub(super) fn make(
         &mut self,
         key: &LaneRef<'_>,
-        own: OwnControllers,
+        own: &mut OwnControllers,
         policy: &Policy,
         shared: &Arc<Shared>,
     ) -> Arc<LaneInner> {
@@ -57,7 +57,7 @@ impl Registry {
         }
         let overflow = LaneKey::without_model(FOLDED);
         if self.lanes.len() >= policy.max_lanes() && self.evict() == 0 && *key != overflow.as_ref() {
-            return self.make(&overflow.as_ref(), OwnControllers::default(), policy, shared);
+            return self.make(&overflow.as_ref(), &mut OwnControllers::default(), policy, shared);
         }
         self.insert(key.to_key(), own, policy, shared)
     }
@@ -66,16 +66,26 @@ impl Registry {
         self.lanes.values().cloned().collect()
     }
 
+    pub(super) fn pool(&self, key: &LaneKey) -> Option<Arc<Pool>> {
+        self.pools.get(key).cloned()
+    }
+
     pub(super) fn pools(&self) -> Vec<Arc<Pool>> {
         self.pools.values().cloned().collect()
     }
 
-    fn insert(&mut self, key: LaneKey, own: OwnControllers, policy: &Policy, shared: &Arc<Shared>) -> Arc<LaneInner> {
+    fn insert(
+        &mut self,
+        key: LaneKey,
+        own: &mut OwnControllers,
+        policy: &Policy,
+        shared: &Arc<Shared>,
+    ) -> Arc<LaneInner> {
         let meters = self.meters(&key, policy.max_lanes());
         let pool_key = key.pool();
-        let make = || Pool::new(pool_key.clone(), own.pool, policy, shared.clone());
+        let make = || Pool::new(pool_key.clone(), own.pool.take(), policy, shared.clone());
         let pool = self.pools.entry(pool_key.clone()).or_insert_with(make).clone();
-        let lane = pool.add_lane(key.clone(), own.lane, policy, meters);
+        let lane = pool.add_lane(key.clone(), own.lane.take(), policy, meters);
         self.lanes.insert(key, lane.clone());
         lane
     }

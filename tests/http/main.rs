@@ -1,5 +1,6 @@
 //! The layer between hand-written services and bodies: no sockets, no real clock.
 
+mod adaptive;
 mod drop_order;
 mod endings;
 mod guards;

@@ -1,5 +1,6 @@
 //! The limiter without HTTP, on a clock that stands still between awaits.
 
+mod adaptive;
 mod bounds;
 mod calls;
 mod close;

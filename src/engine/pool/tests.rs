@@ -3,6 +3,7 @@
 mod cases;
 mod order;
 mod random;
+mod steered;
 mod world;
 
 use std::task::Waker;
