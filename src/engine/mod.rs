@@ -36,6 +36,7 @@ pub(crate) mod policy;
 pub(crate) mod pool;
 pub(crate) mod priority;
 pub(crate) mod queue;
+pub(crate) mod quota;
 pub(crate) mod slab;
 pub(crate) mod steering;
 pub(crate) mod step;

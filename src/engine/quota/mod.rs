@@ -1,0 +1,322 @@
+//! What a provider admits per minute, in up to four dimensions at once.
+//!
+//! A call is charged before it is sent with what it may use at most, in every dimension or in none, and what it did not use
+//! comes back when it is over.
+
+mod bucket;
+
+use std::fmt;
+use std::time::Duration;
+
+use self::bucket::Bucket;
+use super::outcome::Outcome;
+use super::time::Time;
+
+/// A dimension in which a provider limits its use per minute.
+///
+/// ```
+/// assert_eq!(tower_inflight::Dimension::InputTokens.to_string(), "input_tokens_per_minute");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dimension {
+    /// Requests.
+    Requests,
+    /// Input and output tokens together.
+    Tokens,
+    /// Tokens of prompts.
+    InputTokens,
+    /// Tokens of answers.
+    OutputTokens,
+}
+
+impl Dimension {
+    pub(crate) const ALL: [Self; 4] = [Self::Requests, Self::Tokens, Self::InputTokens, Self::OutputTokens];
+
+    /// The setting that bounds it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requests => "requests_per_minute",
+            Self::Tokens => "tokens_per_minute",
+            Self::InputTokens => "input_tokens_per_minute",
+            Self::OutputTokens => "output_tokens_per_minute",
+        }
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a lane or pool may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuotaPolicy {
+    /// By [`Dimension`]; `None`: not limited in it.
+    pub(crate) per_minute: [Option<u64>; 4],
+    /// A bucket holds what comes in this time.
+    pub(crate) burst: Duration,
+}
+
+/// Tokens of one call: what it may use, or what it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tokens {
+    pub(crate) input: u32,
+    pub(crate) output: u32,
+}
+
+impl Tokens {
+    /// What a call counts as in a dimension.
+    fn charge(self, dimension: Dimension) -> u32 {
+        match dimension {
+            Dimension::Requests => 1,
+            Dimension::Tokens => self.input.saturating_add(self.output),
+            Dimension::InputTokens => self.input,
+            Dimension::OutputTokens => self.output,
+        }
+    }
+}
+
+/// What is known of the tokens of a call that is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// As the provider reported it, each part by itself.
+    pub(crate) input: Option<u32>,
+    pub(crate) output: Option<u32>,
+    /// Of the answer, as far as it was seen to pass; `None`: nobody could tell.
+    pub(crate) output_seen: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Quota {
+    buckets: [Option<Bucket>; 4],
+    /// Refusals of calls sent before this have been heeded.
+    slowed_at: Time,
+}
+
+impl Quota {
+    pub(crate) fn new(policy: QuotaPolicy, now: Time) -> Self {
+        let bucket = |per_minute: Option<u64>| per_minute.map(|it| Bucket::new(it, policy.burst, now));
+        Self { buckets: policy.per_minute.map(bucket), slowed_at: Time::ZERO }
+    }
+
+    /// Another policy; what was used stays used.
+    pub(crate) fn set_policy(&mut self, policy: QuotaPolicy, now: Time) {
+        for (bucket, per_minute) in self.buckets.iter_mut().zip(policy.per_minute) {
+            match (bucket.as_mut(), per_minute) {
+                (Some(bucket), Some(per_minute)) => bucket.resize(per_minute, policy.burst, now),
+                (_, per_minute) => *bucket = per_minute.map(|it| Bucket::new(it, policy.burst, now)),
+            }
+        }
+    }
+
+    /// The dimension in which a call asks for more than there can ever be.
+    pub(crate) fn too_large(&self, tokens: Tokens) -> Option<(Dimension, u64)> {
+        self.limited().find_map(|(dimension, bucket)| {
+            (!bucket.could_hold(tokens.charge(dimension))).then(|| (dimension, whole(bucket.capacity())))
+        })
+    }
+
+    /// When the call fits in every dimension, and which is the last; now, if it does.
+    pub(crate) fn fits_at(&mut self, tokens: Tokens, now: Time) -> (Time, Dimension) {
+        let mut latest = (now, Dimension::Requests);
+        for (dimension, bucket) in self.limited_mut() {
+            let fits_at = bucket.fits_at(tokens.charge(dimension), now);
+            if fits_at > latest.0 {
+                latest = (fits_at, dimension);
+            }
+        }
+        latest
+    }
+
+    pub(crate) fn take(&mut self, tokens: Tokens) {
+        for (dimension, bucket) in self.limited_mut() {
+            bucket.take(tokens.charge(dimension));
+        }
+    }
+
+    /// A call that was charged and not sent.
+    pub(crate) fn give_back(&mut self, tokens: Tokens, now: Time) {
+        for (dimension, bucket) in self.limited_mut() {
+            bucket.correct(tokens.charge(dimension), 0, now);
+        }
+    }
+
+    /// A call that is over: what it was charged, and what it used.
+    pub(crate) fn settle(&mut self, charged: Tokens, used: Used, now: Time) {
+        for (dimension, bucket) in self.limited_mut() {
+            let used = match dimension {
+                Dimension::Requests => u32::from(used.is_request),
+                _ => used.tokens.charge(dimension),
+            };
+            bucket.correct(charged.charge(dimension), used, now);
+        }
+    }
+
+    /// The provider refused a call that was granted at `granted_at`: once per wave of refusals.
+    pub(crate) fn slow_down(&mut self, granted_at: Time, now: Time) {
+        if granted_at >= self.slowed_at {
+            self.slowed_at = now;
+            self.limited_mut().for_each(|(_, bucket)| bucket.slow_down(now));
+        }
+    }
+
+    /// The provider says how much is left.
+    pub(crate) fn lower_to(&mut self, left: [Option<u64>; 4], now: Time) {
+        for (bucket, left) in self.buckets.iter_mut().zip(left) {
+            if let (Some(bucket), Some(left)) = (bucket, left) {
+                bucket.lower_to(left, now);
+            }
+        }
+    }
+
+    /// What is left in each dimension; below zero: to be repaid.
+    pub(crate) fn left(&mut self, now: Time) -> [Option<f64>; 4] {
+        self.buckets.each_mut().map(|bucket| bucket.as_mut().map(|bucket| bucket.balance(now)))
+    }
+
+    fn limited(&self) -> impl Iterator<Item = (Dimension, &Bucket)> {
+        Dimension::ALL.into_iter().zip(&self.buckets).filter_map(|(dimension, it)| Some((dimension, it.as_ref()?)))
+    }
+
+    fn limited_mut(&mut self) -> impl Iterator<Item = (Dimension, &mut Bucket)> {
+        let buckets = self.buckets.iter_mut();
+        Dimension::ALL.into_iter().zip(buckets).filter_map(|(dimension, it)| Some((dimension, it.as_mut()?)))
+    }
+}
+
+/// What a call that is over counts as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub(crate) tokens: Tokens,
+    /// The provider has counted a request.
+    pub(crate) is_request: bool,
+}
+
+impl Used {
+    /// | ending | tokens | request |
+    /// |---|---|---|
+    /// | no answer at all | none | no |
+    /// | refused: 429, other 4xx, an answer that is an error | none | yes |
+    /// | usage was reported | exactly that; a part that was not, as charged | yes |
+    /// | an answer without usage | as charged; output by what was seen of an answer that did not end well | yes |
+    pub(crate) fn of(charged: Tokens, outcome: Outcome, has_begun: bool, usage: Usage) -> Self {
+        if outcome == Outcome::Refused || (!has_begun && outcome == Outcome::Transport) {
+            return Self::default();
+        }
+        let is_reported = usage.input.is_some() || usage.output.is_some();
+        if !has_begun && !is_reported && outcome != Outcome::Success {
+            return Self { tokens: Tokens::default(), is_request: true };
+        }
+        let unreported = match usage.output_seen {
+            Some(seen) if outcome != Outcome::Success => seen.min(charged.output),
+            _ => charged.output,
+        };
+        let tokens =
+            Tokens { input: usage.input.unwrap_or(charged.input), output: usage.output.unwrap_or(unreported) };
+        Self { tokens, is_request: true }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "capacities are positive")]
+fn whole(units: f64) -> u64 {
+    units as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Time {
+        Time::from_epoch(Duration::from_secs(secs))
+    }
+
+    fn quota(per_minute: [Option<u64>; 4]) -> Quota {
+        Quota::new(QuotaPolicy { per_minute, burst: Duration::from_secs(60) }, at(0))
+    }
+
+    const CALL: Tokens = Tokens { input: 3_000, output: 1_000 };
+
+    #[test]
+    fn all_dimensions_must_fit() {
+        let mut quota = quota([Some(60), None, Some(3_000), Some(60_000)]);
+        assert_eq!(quota.fits_at(CALL, at(0)).0, at(0));
+        quota.take(CALL);
+        let (fits_at, dimension) = quota.fits_at(CALL, at(0));
+        assert_eq!(dimension, Dimension::InputTokens);
+        assert!(fits_at >= at(60));
+        assert_eq!(quota.left(at(0)), [Some(59.0), None, Some(0.0), Some(59_000.0)]);
+    }
+
+    // Case 99.
+    #[test]
+    fn a_call_that_can_never_fit_is_named_with_its_dimension() {
+        let quota = quota([None, Some(3_999), None, None]);
+        assert_eq!(quota.too_large(CALL), Some((Dimension::Tokens, 3_999)));
+        assert_eq!(quota.too_large(Tokens { input: 2_999, ..CALL }), None);
+    }
+
+    // Case 101.
+    #[test]
+    fn each_ending_gives_back_what_was_not_used() {
+        let reported = |output| Usage { input: Some(2_900), output: Some(output), output_seen: Some(7) };
+        let seen = Usage { output_seen: Some(12), ..Usage::default() };
+        let none = Usage::default();
+        let cases = [
+            ("connect error", Outcome::Transport, false, none, None, 0),
+            ("429", Outcome::Overload, false, none, Some((0, 0)), 1),
+            ("400", Outcome::ClientError, false, none, Some((0, 0)), 1),
+            ("503", Outcome::Unavailable, false, none, Some((0, 0)), 1),
+            ("dropped before the answer", Outcome::Cancelled, false, none, Some((0, 0)), 1),
+            ("dropped after three pieces", Outcome::Cancelled, true, seen, Some((3_000, 12)), 1),
+            ("dropped after a report", Outcome::Cancelled, true, reported(120), Some((2_900, 120)), 1),
+            ("ended without a report", Outcome::Success, true, seen, Some((3_000, 1_000)), 1),
+            ("compressed", Outcome::Success, true, none, Some((3_000, 1_000)), 1),
+            ("reset in the middle", Outcome::Transport, true, seen, Some((3_000, 12)), 1),
+            ("ended with a report", Outcome::Success, true, reported(400), Some((2_900, 400)), 1),
+            ("above the estimate", Outcome::Success, true, reported(4_000), Some((2_900, 4_000)), 1),
+            ("refused further in", Outcome::Refused, false, none, None, 0),
+        ];
+        for (name, outcome, has_begun, usage, tokens, requests) in cases {
+            let (input, output) = tokens.unwrap_or_default();
+            let used = Used::of(CALL, outcome, has_begun, usage);
+            assert_eq!(used, Used { tokens: Tokens { input, output }, is_request: requests == 1 }, "{name}");
+        }
+    }
+
+    // Case 100.
+    #[test]
+    fn what_was_not_sent_comes_back_whole() {
+        let mut quota = quota([Some(2), Some(10_000), Some(10_000), Some(10_000)]);
+        let before = quota.left(at(0));
+        quota.take(CALL);
+        quota.give_back(CALL, at(0));
+        assert_eq!(quota.left(at(0)), before);
+    }
+
+    #[test]
+    fn a_wave_of_refusals_slows_down_once() {
+        let rate = |refusals: &[(u64, u64)]| {
+            let mut quota = quota([None, Some(600_000), None, None]);
+            quota.take(Tokens { input: 600_000, output: 0 });
+            refusals.iter().for_each(|&(granted, now)| quota.slow_down(at(granted), at(now)));
+            quota.left(at(3))[1].unwrap()
+        };
+        assert_eq!(rate(&[(0, 1), (0, 1), (0, 1)]), rate(&[(0, 1)]));
+        assert!(rate(&[(0, 1), (1, 2)]) < rate(&[(0, 1)]));
+    }
+
+    #[test]
+    fn another_policy_keeps_what_was_used() {
+        let mut quota = quota([None, Some(10_000), None, None]);
+        quota.take(Tokens { input: 4_000, output: 0 });
+        let policy = QuotaPolicy { per_minute: [Some(5), Some(5_000), None, None], burst: Duration::from_secs(60) };
+        quota.set_policy(policy, at(0));
+        assert_eq!(quota.left(at(0)), [Some(5.0), Some(5_000.0), None, None]);
+        quota.take(CALL);
+        quota.set_policy(QuotaPolicy { per_minute: [None, Some(50_000), None, None], ..policy }, at(0));
+        assert_eq!(quota.left(at(0)), [None, Some(1_000.0), None, None]);
+    }
+}
