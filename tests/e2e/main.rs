@@ -1,5 +1,7 @@
 //! Real clients against real hyper servers on loopback.
 
+#[cfg(any(feature = "async-openai", feature = "reqwest-middleware"))]
+mod adaptive;
 mod ends;
 mod hyper;
 #[cfg(feature = "async-openai")]
