@@ -220,7 +220,10 @@ impl Pool {
 
     fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> Left {
         let lane = self.lane_mut(id);
-        let left = lane.queue.cancel(waiter, &mut effects.spent);
+        let (left, waker) = lane.queue.cancel(waiter);
+        if let Some(waker) = waker {
+            effects.spent.push(waker);
+        }
         if left != Left::Nothing {
             lane.totals.abandoned += 1;
         }

@@ -38,7 +38,8 @@ where
     #[pin]
     stage: Stage<S::Future, B>,
     /// Until the call. The instance that is driven ready is the one that is called.
-    call: Option<(S, Request<Q>)>,
+    inner: Option<S>,
+    request: Option<Request<Q>>,
     is_head: bool,
     held: Option<Held>,
     /// Until there is a slot.
@@ -64,7 +65,8 @@ where
         Self {
             is_head: request.method() == Method::HEAD,
             stage: Stage::Waiting(acquire),
-            call: Some((inner, request)),
+            inner: Some(inner),
+            request: Some(request),
             held: None,
             classify: Some(classify),
         }
@@ -73,7 +75,7 @@ where
     /// The limiter is off.
     #[inline]
     pub(super) fn passing(inner: S, request: Request<Q>) -> Self {
-        Self { call: Some((inner, request)), ..Self::off(Stage::Readying) }
+        Self { inner: Some(inner), request: Some(request), ..Self::off(Stage::Readying) }
     }
 
     /// The limiter is off, and the inner service was ready.
@@ -84,7 +86,7 @@ where
 
     #[inline]
     fn off(stage: Stage<S::Future, B>) -> Self {
-        Self { stage, call: None, is_head: false, held: None, classify: None }
+        Self { stage, inner: None, request: None, is_head: false, held: None, classify: None }
     }
 }
 
@@ -107,7 +109,7 @@ where
                     this.stage.set(Stage::Readying);
                 }
                 StageNow::Readying => {
-                    let (inner, _) = this.call.as_mut().expect("a request is sent once");
+                    let inner = this.inner.as_mut().expect("a request is sent once");
                     let Poll::Ready(readied) = inner.poll_ready(cx) else {
                         let stalled = ready!(poll_silence(this.held, cx));
                         this.stage.set(Stage::Done);
@@ -118,8 +120,9 @@ where
                         this.stage.set(Stage::Done);
                         return Poll::Ready(Err(failed(this.held, error.into())));
                     }
-                    let (mut inner, request) = this.call.take().expect("a request is sent once");
+                    let request = this.request.take().expect("a request is sent once");
                     this.stage.set(Stage::Called(inner.call(request)));
+                    *this.inner = None;
                 }
                 StageNow::Called(call) => match call.poll(cx) {
                     Poll::Pending => {

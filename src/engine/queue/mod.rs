@@ -390,21 +390,14 @@ impl Queue {
         self.find(id).is_some_and(|waiter| waiter.state == State::Granted)
     }
 
-    pub(crate) fn cancel(&mut self, id: WaiterId, spent: &mut impl Extend<Waker>) -> Left {
-        match self.find(id) {
-            None => Left::Nothing,
-            Some(waiter) => match waiter.state {
-                State::Granted => {
-                    let class = waiter.class;
-                    self.remove(id.index);
-                    Left::Slot(class)
-                }
-                State::InLine | State::Returning | State::Parked => {
-                    spent.extend(self.remove(id.index));
-                    Left::Place
-                }
-            },
-        }
+    /// The waiter goes away. Returns what it was holding, and the waker that it gives up.
+    pub(crate) fn cancel(&mut self, id: WaiterId) -> (Left, Option<Waker>) {
+        let Some(waiter) = self.find(id) else { return (Left::Nothing, None) };
+        let left = match waiter.state {
+            State::Granted => Left::Slot(waiter.class),
+            State::InLine | State::Returning | State::Parked => Left::Place,
+        };
+        (left, self.remove(id.index))
     }
 
     /// Takes the slot from the next holder who has not collected it within `lease`; the holder keeps its place in line.

@@ -73,7 +73,7 @@ impl Bench {
     }
 
     fn cancel(&mut self, id: WaiterId) -> Left {
-        self.queue.cancel(id, &mut Vec::new())
+        self.queue.cancel(id).0
     }
 
     /// Grants to the next, who collects at once.
