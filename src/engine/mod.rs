@@ -35,6 +35,7 @@ pub(crate) mod policy;
 pub(crate) mod pool;
 pub(crate) mod priority;
 pub(crate) mod queue;
+pub(crate) mod runs;
 pub(crate) mod slab;
 pub(crate) mod step;
 pub(crate) mod time;
