@@ -11,6 +11,8 @@ use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
+    /// It has not come yet.
+    Absent,
     /// It has no slot yet, or computes with one.
     Own,
     InLine(Whose),
@@ -50,14 +52,9 @@ struct World {
 
 impl World {
     fn new(concurrent: u32, depth: u32, lane_slots: &[u32], agents: u32, turns: u32, tools: bool) -> Self {
-        let mut runs = runs(concurrent, depth);
         let lanes = lane_slots.iter().map(|free| Lane { free: *free, line: VecDeque::new() }).collect();
-        let started = (0..agents).filter_map(|name| {
-            let run = runs.start(ask(name), |id| id, Time::ZERO, &mut Effects::default()).ok()?;
-            Some(Agent { run, doing: Doing::Own, lane: 0, turns })
-        });
-        let agents = started.collect();
-        Self { runs, agents, lanes, tools, most: concurrent }
+        let agent = |_| Agent { run: RunId(0), doing: Doing::Absent, lane: 0, turns };
+        Self { runs: runs(concurrent, depth), agents: (0..agents).map(agent).collect(), lanes, tools, most: concurrent }
     }
 
     fn is_running(&self, at: usize) -> bool {
@@ -68,7 +65,7 @@ impl World {
     fn can_move(&self, at: usize) -> bool {
         match self.agents[at].doing {
             Doing::Own | Doing::Granted | Doing::Parked => self.is_running(at),
-            Doing::Sent => true,
+            Doing::Absent | Doing::Sent => true,
             Doing::InLine(_) | Doing::Over => false,
         }
     }
@@ -77,6 +74,11 @@ impl World {
         let Agent { run, doing, lane, turns } = self.agents[at];
         let mut effects = Effects::default();
         match doing {
+            Doing::Absent => {
+                let started = self.runs.start(ask(at as u32), |id| id, Time::ZERO, &mut effects);
+                self.agents[at].doing = if started.is_ok() { Doing::Own } else { Doing::Over };
+                self.agents[at].run = started.unwrap_or(RunId(0));
+            }
             Doing::Own if turns == 0 || dice % 7 == 0 => self.end(at),
             Doing::Own => {
                 self.agents[at].lane = dice % self.lanes.len();
@@ -133,7 +135,7 @@ impl World {
         match doing {
             Doing::InLine(_) => self.lanes[lane].line.retain(|other| *other != at),
             Doing::Granted | Doing::Sent => self.release(lane),
-            Doing::Own | Doing::Parked | Doing::Over => {}
+            Doing::Absent | Doing::Own | Doing::Parked | Doing::Over => {}
         }
     }
 
