@@ -94,6 +94,7 @@ mod error;
 mod http;
 mod limiter;
 mod meters;
+mod runs;
 #[cfg(feature = "simulator")]
 #[cfg_attr(docsrs, doc(cfg(feature = "simulator")))]
 pub mod simulator;
@@ -107,9 +108,10 @@ pub use self::adapters::async_openai;
 pub use self::adapters::prometheus;
 #[cfg(feature = "reqwest-middleware")]
 pub use self::adapters::reqwest_middleware;
-pub use self::config::{Aging, ConfigError, LaneOverride, LimitConfig, PoolLimit};
+pub use self::config::{Aging, BudgetChecks, ConfigError, LaneOverride, LimitConfig, PoolLimit, RunConfig};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};
+pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::http::{
     BodyHints, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody, Peeked,
@@ -119,6 +121,11 @@ pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{
     Acquire, Admission, Admitted, Call, CallEvent, InCurrentScope, Lane, Limiter, LimiterBuilder, Permit, Scope,
     Scoped, StillInFlight,
+};
+pub use self::runs::{
+    Backpressure, Budget, BudgetAnswer, BudgetAsk, BudgetError, BudgetFault, BudgetMoment, BudgetRefused, Once, Run,
+    RunEvent, RunEvents, RunHandle, RunNotice, RunNotices, RunOver, RunQueue, RunQueueBuilder, RunStats, StartError,
+    StartRun, TokenBudget, UnknownRun, UserRuns,
 };
 pub use self::snapshot::{ByPriority, LaneSnapshot, Snapshot};
 

@@ -10,6 +10,7 @@ mod policy;
 mod pool;
 #[cfg(test)]
 mod proptests;
+mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ pub use self::error::ConfigError;
 pub use self::lane::LaneOverride;
 pub(crate) use self::policy::{Guards, LaneRules, Policy};
 pub use self::pool::PoolLimit;
+pub use self::runs::{BudgetChecks, RunConfig};
 
 /// Every limit of a [`Limiter`](crate::Limiter): for each lane, for the lanes of a provider together, and in all.
 ///

@@ -13,7 +13,7 @@ use super::outcome::Verdict;
 use super::policy::{LanePolicy, PoolPolicy};
 use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
-use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Progress, Refusal, Ticket};
+use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Ticket};
 use super::time::Time;
 use super::totals::Reason;
 
@@ -170,6 +170,32 @@ impl Pool {
         }
     }
 
+    /// Like [`collect`](Self::collect), but a slot stays where it is, with its lease: for a waiter that has to get something
+    /// else before it may hold the slot.
+    pub(crate) fn look(
+        &mut self,
+        id: LaneId,
+        waiter: WaiterId,
+        waker: &Waker,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Look {
+        let now = self.advance(now, effects);
+        let is_granted = |pool: &mut Self| pool.lane_mut(id).queue.is_granted(waiter);
+        if is_granted(self) {
+            return Look::Granted;
+        }
+        match self.lane_mut(id).queue.collect(waiter, waker, &mut effects.spent) {
+            Found::BackInLine => {
+                self.dispatch(id, now, effects);
+                if is_granted(self) { Look::Granted } else { Look::Waiting }
+            }
+            Found::Waiting => Look::Waiting,
+            Found::Granted { .. } => unreachable!("it held no slot just now"),
+            Found::Gone => Look::Gone,
+        }
+    }
+
     /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if it holds a slot, which takes
     /// a [`cancel`](Self::cancel) to pass on. Asks for no time: what was due meanwhile is due for the next step.
     pub(crate) fn abandon(&mut self, id: LaneId, waiter: WaiterId, effects: &mut Effects) -> Option<bool> {
@@ -218,6 +244,12 @@ impl Pool {
     /// Does what is due. Calling it too early or too often is harmless.
     pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {
         self.advance(now, effects);
+    }
+
+    /// Counts a call that the shell refused before it asked for a slot.
+    pub(crate) fn refuse(&mut self, id: LaneId, reason: Reason) {
+        self.lane_mut(id).totals.offered += 1;
+        self.note_refused(id, reason);
     }
 
     /// Counts a call that the shell refused.

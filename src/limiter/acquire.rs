@@ -13,14 +13,16 @@ use super::call::{Admission, Call, CallEvent, Life};
 use super::clock;
 use super::key::LaneKey;
 use super::lane::LaneInner;
+use super::of_run::OfRun;
 use super::permit::Permit;
 use super::pool;
 use super::scope::Scope;
 use crate::engine::queue::{Ask, Expiry};
-use crate::engine::step::{Blocked, Effects, Grant, Progress, Refusal, Ticket};
+use crate::engine::step::{Blocked, Effects, Grant, Look, Progress, Refusal, Ticket};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
+use crate::runs::CallOfRun;
 
 /// A call that arrived this short a while ago arrives when it is queued: it goes to the end of its line, as most do, and
 /// not through the sorted part that is meant for retries.
@@ -43,7 +45,7 @@ pub struct Acquire {
     inner: Coop<Wait>,
 }
 
-struct Wait {
+pub(super) struct Wait {
     stage: Stage,
 }
 
@@ -55,6 +57,8 @@ enum Stage {
         call: Call,
     },
     Queued(Queued),
+    /// A call of a run, which wants more than a slot.
+    OfRun(Box<OfRun>),
     Done,
 }
 
@@ -94,7 +98,7 @@ enum Arrival {
 impl Acquire {
     pub(crate) fn new(lane: Arc<LaneInner>, mut call: Call) -> Self {
         Scope::complete(&mut call);
-        Self { inner: coop::cooperative(Wait { stage: Stage::Arriving { lane, call } }) }
+        Self { inner: coop::cooperative(Wait::of(lane, call)) }
     }
 
     pub(crate) fn off() -> Self {
@@ -105,6 +109,9 @@ impl Acquire {
 /// A slot now or an error now.
 pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, Rejected> {
     Scope::complete(&mut call);
+    if call.run.as_ref().is_some_and(CallOfRun::is_over) {
+        return Err(refuse_unasked(lane, RejectKind::RunOver));
+    }
     let now = clock::now();
     let arrival = lane.pool.step(lane, |state, effects| match admit(lane, &call, now, state, effects) {
         Ok(grant) => Arrival::Granted(grant),
@@ -139,6 +146,13 @@ impl Future for Wait {
         }
         match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Off => Poll::Ready(Ok(Permit::off())),
+            Stage::OfRun(mut of_run) => {
+                let result = of_run.poll(cx);
+                if result.is_pending() {
+                    self.stage = Stage::OfRun(of_run);
+                }
+                result
+            }
             Stage::Arriving { lane, call } => self.arrive(lane, call, cx.waker()),
             Stage::Queued(_) | Stage::Done => panic!("polled after it was ready"),
         }
@@ -146,6 +160,30 @@ impl Future for Wait {
 }
 
 impl Wait {
+    fn of(lane: Arc<LaneInner>, mut call: Call) -> Self {
+        Self {
+            stage: match call.run.take() {
+                Some(run) => Stage::OfRun(Box::new(OfRun::new(Self::of(lane.clone(), call), lane, run))),
+                None => Stage::Arriving { lane, call },
+            },
+        }
+    }
+
+    /// Whether a slot is there to be collected. Hears of it if not.
+    pub(super) fn look(&self, waker: &Waker) -> Look {
+        let Stage::Queued(Queued { lane, ticket, .. }) = &self.stage else { return Look::Gone };
+        let now = clock::now();
+        lane.pool.step_polled(lane, |state, effects| state.engine.look(lane.id, ticket.id, waker, now, effects))
+    }
+
+    /// Its place in line when it came, from 1.
+    pub(super) fn position(&self) -> Option<u32> {
+        match &self.stage {
+            Stage::Queued(queued) => Some(queued.position()),
+            _ => None,
+        }
+    }
+
     fn arrive(&mut self, lane: Arc<LaneInner>, mut call: Call, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let now = clock::now();
         match lane.pool.step_polled(&lane, |state, effects| join(&lane, &mut call, waker, now, state, effects)) {
@@ -229,6 +267,21 @@ fn admit(
     effects: &mut Effects,
 ) -> Result<Grant, Blocked> {
     state.engine.try_acquire(lane.id, call.class.unwrap_or_default(), call.deadline, now, effects)
+}
+
+/// For a call that is refused before it asks for a slot.
+pub(super) fn refuse_unasked(lane: &LaneInner, kind: RejectKind) -> Rejected {
+    let refused = lane.pool.step(lane, |state, _| {
+        state.engine.refuse(lane.id, kind.reason());
+        Refused::new(lane, kind, Bound::None, None, state)
+    });
+    refused.on_arrival(lane)
+}
+
+/// For a call that leaves its line, and is counted as having given up there.
+pub(super) fn refuse_waiting(lane: &LaneInner, kind: RejectKind, position: Option<u32>) -> Rejected {
+    let refused = lane.pool.step(lane, |state, _| Refused::new(lane, kind, Bound::None, None, state));
+    refused.after(lane, Duration::ZERO, position)
 }
 
 fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -> Refused {

@@ -8,6 +8,7 @@ pub(crate) mod key;
 mod lane;
 #[cfg(all(test, inflight_loom))]
 mod loom_models;
+mod of_run;
 mod permit;
 mod pool;
 mod registry;

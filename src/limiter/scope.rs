@@ -12,6 +12,7 @@ use super::call::Call;
 use super::clock;
 use crate::engine::priority::Priority;
 use crate::engine::time::Time;
+use crate::runs::CallOfRun;
 
 tokio::task_local! {
     static SCOPE: Scope;
@@ -39,13 +40,15 @@ pub struct Scope {
     deadline: Time,
     /// What all attempts inside share: when the first arrived, and how many there were.
     one_call: Option<Call>,
+    /// The run that the calls inside belong to.
+    run: Option<CallOfRun>,
 }
 
 impl Scope {
     /// Says nothing.
     #[must_use]
     pub fn new() -> Self {
-        Self { class: None, tenant: None, deadline: Time::NEVER, one_call: None }
+        Self { class: None, tenant: None, deadline: Time::NEVER, one_call: None, run: None }
     }
 
     /// The scope of the running task; an empty one outside of any.
@@ -94,6 +97,10 @@ impl Scope {
         Self { one_call: Some(Call::arrived()), ..self }
     }
 
+    pub(crate) fn in_run(self, call: CallOfRun) -> Self {
+        Self { run: Some(call), ..self }
+    }
+
     /// The class, if one was given.
     #[must_use]
     pub fn priority(&self) -> Option<Priority> {
@@ -117,6 +124,7 @@ impl Scope {
             tenant: self.tenant.or(outer.tenant),
             deadline: self.deadline.min(outer.deadline),
             one_call: self.one_call.or(outer.one_call),
+            run: self.run.or(outer.run),
         }
     }
 
@@ -128,6 +136,9 @@ impl Scope {
                 call.tenant.clone_from(&scope.tenant);
             }
             call.deadline = call.deadline.min(scope.deadline);
+            if call.run.is_none() {
+                call.run.clone_from(&scope.run);
+            }
             if let Some(one) = scope.one_call.as_ref().filter(|_| call.life.is_none()) {
                 call.arrived_at = one.arrived_at;
                 call.life.clone_from(&one.life);

@@ -1,7 +1,7 @@
 //! Steps against what was promised, after each of them.
 
-mod lend;
 mod lanes;
+mod lend;
 mod line;
 mod world;
 

@@ -86,7 +86,10 @@ impl World {
             assert!(user.capped.head().is_none() || !user.has_room(limits), "a run waits for a cap that has room");
         }
         if counts.running < limits.concurrent {
-            assert!(self.runs.returning.head().is_none() && self.runs.ring.head().is_none(), "a free slot, and a waiter");
+            assert!(
+                self.runs.returning.head().is_none() && self.runs.ring.head().is_none(),
+                "a free slot, and a waiter"
+            );
         }
         if self.runs.returning.head().is_some() {
             assert!(self.runs.holding.head().is_none(), "a slot is kept while somebody wants to come back");
