@@ -59,6 +59,11 @@ enum Stage {
     Queued(Queued),
     /// A call of a run, which wants more than a slot.
     OfRun(Box<OfRun>),
+    /// Such a call, when all else is settled.
+    Due {
+        lane: Arc<LaneInner>,
+        call: Call,
+    },
     Done,
 }
 
@@ -98,7 +103,7 @@ enum Arrival {
 impl Acquire {
     pub(crate) fn new(lane: Arc<LaneInner>, mut call: Call) -> Self {
         Scope::complete(&mut call);
-        Self { inner: coop::cooperative(Wait::of(lane, call)) }
+        Self { inner: coop::cooperative(Wait { stage: Stage::Arriving { lane, call } }) }
     }
 
     pub(crate) fn off() -> Self {
@@ -153,22 +158,25 @@ impl Future for Wait {
                 }
                 result
             }
-            Stage::Arriving { lane, call } => self.arrive(lane, call, cx.waker()),
+            Stage::Arriving { lane, mut call } => {
+                // Once more: it may have been made before its scope was entered.
+                Scope::complete(&mut call);
+                match call.run.take() {
+                    None => self.arrive(lane, call, cx.waker()),
+                    Some(run) => {
+                        let due = Self { stage: Stage::Due { lane: lane.clone(), call } };
+                        self.stage = Stage::OfRun(Box::new(OfRun::new(due, lane, run)));
+                        self.poll(cx)
+                    }
+                }
+            }
+            Stage::Due { lane, call } => self.arrive(lane, call, cx.waker()),
             Stage::Queued(_) | Stage::Done => panic!("polled after it was ready"),
         }
     }
 }
 
 impl Wait {
-    fn of(lane: Arc<LaneInner>, mut call: Call) -> Self {
-        Self {
-            stage: match call.run.take() {
-                Some(run) => Stage::OfRun(Box::new(OfRun::new(Self::of(lane.clone(), call), lane, run))),
-                None => Stage::Arriving { lane, call },
-            },
-        }
-    }
-
     /// Whether a slot is there to be collected. Hears of it if not.
     pub(super) fn look(&self, waker: &Waker) -> Look {
         let Stage::Queued(Queued { lane, ticket, .. }) = &self.stage else { return Look::Gone };
