@@ -115,7 +115,7 @@ pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::http::{
     BodyHints, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody, Peeked,
-    ProviderClassify, RequestHead, ResponseBody, ResponseFuture, SnapshotFuture, SnapshotService,
+    ProviderClassify, RequestHead, ResponseBody, ResponseFuture, RunStatsService, SnapshotFuture, SnapshotService,
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{

@@ -25,4 +25,4 @@ pub use self::layer::InflightLimitLayer;
 pub use self::options::{Model, RequestHead};
 pub use self::peek_body::{PeekBody, Peeked};
 pub use self::service::InflightLimit;
-pub use self::telemetry::{SnapshotFuture, SnapshotService};
+pub use self::telemetry::{RunStatsService, SnapshotFuture, SnapshotService};
