@@ -96,7 +96,7 @@ impl RunCall {
     pub(crate) fn lend(&mut self) {
         self.is_lending = true;
         let run = &self.of.run;
-        run.hub.step(|engine, now, effects| engine.lend(run.id, now, effects));
+        run.hub.step(|engine, now, effects| engine.lend(run.at, now, effects));
     }
 
     /// It must hold its run's slot when it is sent.
@@ -118,7 +118,7 @@ impl RunCall {
     /// Ready when there is no run any more to make this call.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<RejectKind> {
         let Self { of: CallOfRun { run, .. }, watch, .. } = self;
-        run.hub.step(|engine, _, effects| engine.watch(run.id, watch, cx.waker(), &mut effects.spent));
+        run.hub.step(|engine, _, effects| engine.watch(run.at, watch, cx.waker(), &mut effects.spent));
         if run.over().is_some() { Poll::Ready(RejectKind::RunOver) } else { Poll::Pending }
     }
 
@@ -131,9 +131,9 @@ impl RunCall {
     fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RejectKind>> {
         let Self { of: CallOfRun { run, .. }, watch, .. } = self;
         let back = run.hub.step(|engine, now, effects| {
-            let back = engine.take_back(run.id, now, effects);
+            let back = engine.take_back(run.at, now, effects);
             if back == Back::Waiting {
-                engine.watch(run.id, watch, cx.waker(), &mut effects.spent);
+                engine.watch(run.at, watch, cx.waker(), &mut effects.spent);
             }
             back
         });
@@ -154,10 +154,10 @@ impl Drop for RunCall {
         let Self { of: CallOfRun { run, .. }, watch, is_lending, .. } = self;
         run.hub.step(|engine, now, effects| {
             if let Some(watch) = *watch {
-                engine.unwatch(run.id, watch, &mut effects.spent);
+                engine.unwatch(run.at, watch, &mut effects.spent);
             }
             if *is_lending {
-                engine.take_back(run.id, now, effects);
+                engine.take_back(run.at, now, effects);
             }
         });
     }

@@ -12,7 +12,7 @@ use super::event::{RunEvent, RunNotice};
 use super::feed::Feed;
 use super::meters::RunMeters;
 use crate::config::{BudgetChecks, RunConfig};
-use crate::engine::runs::{Effects, Ending, Fact, Limits, RunBound, RunId, RunStatus, Runs, UserKey};
+use crate::engine::runs::{Effects, Ending, Fact, Limits, RunBound, RunRef, RunStatus, Runs, UserKey};
 use crate::engine::time::Time;
 use crate::limiter::clock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub(super) type Engine = Runs<Arc<RunState>>;
 /// What all handles of a run share.
 pub(crate) struct RunState {
     pub(super) hub: Arc<Hub>,
-    pub(super) id: RunId,
+    pub(super) at: RunRef,
     pub(super) user: UserKey,
     pub(super) key: Option<Arc<str>>,
     /// Set under the hub's lock, in the step in which the run leaves the engine.
@@ -125,7 +125,7 @@ impl Hub {
         let locked = lock(&self.locked);
         let first = match run.over() {
             Some(over) => Some(over.last_event()),
-            None => RunEvent::of_standing(locked.engine.standing(run.id)),
+            None => RunEvent::of_standing(locked.engine.standing(run.at)),
         };
         lock(&run.feeds).push(Arc::downgrade(&feed));
         (feed, first)
@@ -166,7 +166,7 @@ impl Locked {
         self.feeds.retain(|feed| feed.strong_count() > 0);
         for feed in self.feeds.iter().filter_map(Weak::upgrade) {
             let UserKey { tenant, user } = run.user.clone();
-            wakes.extend(feed.put(RunNotice { run: run.id, tenant, user, event: event.clone() }));
+            wakes.extend(feed.put(RunNotice { run: run.at.id, tenant, user, event: event.clone() }));
         }
         let mut feeds = lock(&run.feeds);
         feeds.retain(|feed| feed.strong_count() > 0);
@@ -177,16 +177,16 @@ impl Locked {
 }
 
 impl RunState {
-    pub(super) fn new(hub: Arc<Hub>, id: RunId, user: UserKey, key: Option<Arc<str>>) -> Self {
+    pub(super) fn new(hub: Arc<Hub>, at: RunRef, user: UserKey, key: Option<Arc<str>>) -> Self {
         let (over, refused) = (OnceLock::new(), OnceLock::new());
-        Self { hub, id, user, key, over, refused, feeds: Mutex::new(Vec::new()) }
+        Self { hub, at, user, key, over, refused, feeds: Mutex::new(Vec::new()) }
     }
 
     /// The run is over and why, once it is.
     pub(super) fn over(&self) -> Option<RunOver> {
         let status = *self.over.get()?;
         let refused = self.refused.get().filter(|_| status == RunStatus::Refused).cloned();
-        Some(RunOver { id: self.id, status, refused })
+        Some(RunOver { id: self.at.id, status, refused })
     }
 
     /// Ends the run in this way.
@@ -196,7 +196,7 @@ impl RunState {
     pub(super) fn end(&self, ending: Ending) -> Result<(), RunOver> {
         let was_over = self.hub.step(|engine, now, effects| {
             let over = self.over();
-            engine.end(self.id, ending, now, effects);
+            engine.end(self.at, ending, now, effects);
             over
         });
         was_over.map_or(Ok(()), Err)
@@ -238,6 +238,6 @@ impl fmt::Debug for Hub {
 
 impl fmt::Debug for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("id", &self.id).field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("Run").field("id", &self.at.id).field("user", &self.user).finish_non_exhaustive()
     }
 }

@@ -92,7 +92,7 @@ impl RunEvents {
             let tick = self.tick.get_or_insert_with(|| Box::pin(sleep(POSITION_EVERY)));
             ready!(tick.as_mut().poll(cx));
             self.tick = None;
-            let standing = self.run.hub.read(|engine| engine.standing(self.run.id));
+            let standing = self.run.hub.read(|engine| engine.standing(self.run.at));
             let place = matches!(standing, Standing::Queued { .. }).then(|| RunEvent::of_standing(standing)).flatten();
             if let Some(place) = place.filter(|place| self.place.as_ref() != Some(place)) {
                 return Poll::Ready(place);

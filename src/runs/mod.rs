@@ -195,7 +195,7 @@ impl RunQueue {
             match there {
                 Some(state) => Ok(Once::There(RunHandle { state })),
                 None => {
-                    let make = |id| Arc::new(RunState::new(self.hub.clone(), id, user, key));
+                    let make = |at| Arc::new(RunState::new(self.hub.clone(), at, user, key));
                     engine.start(ask, make, now, effects).map(|state| Once::New(Run::new(state)))
                 }
             }

@@ -112,7 +112,7 @@ impl Run {
                 Some(Poll::Pending) => return Poll::Pending,
                 Some(Poll::Ready(Err(refused))) => state.refuse(refused.into()),
                 Some(Poll::Ready(Ok(()))) | None => {
-                    let passed = state.hub.step(|engine, now, effects| engine.pass(state.id, now, effects));
+                    let passed = state.hub.step(|engine, now, effects| engine.pass(state.at, now, effects));
                     if let Err(bound) = passed {
                         state.refuse(state.hub.backpressure(bound).into());
                     }
@@ -149,7 +149,7 @@ impl RunHandle {
     /// Its number.
     #[must_use]
     pub fn id(&self) -> RunId {
-        self.state.id
+        self.state.at.id
     }
 
     /// Who pays.
@@ -254,7 +254,7 @@ impl RunHandle {
     }
 
     fn standing(&self) -> Standing {
-        self.state.hub.read(|engine| engine.standing(self.state.id))
+        self.state.hub.read(|engine| engine.standing(self.state.at))
     }
 }
 
@@ -268,8 +268,8 @@ impl Watching<'_> {
     fn look(&mut self, cx: &mut Context<'_>) -> Standing {
         let Self { state, watch } = self;
         state.hub.step(|engine, _, effects| {
-            engine.watch(state.id, watch, cx.waker(), &mut effects.spent);
-            engine.standing(state.id)
+            engine.watch(state.at, watch, cx.waker(), &mut effects.spent);
+            engine.standing(state.at)
         })
     }
 }
@@ -277,7 +277,7 @@ impl Watching<'_> {
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
         if let Some(watch) = self.watch {
-            self.state.hub.step(|engine, _, effects| engine.unwatch(self.state.id, watch, &mut effects.spent));
+            self.state.hub.step(|engine, _, effects| engine.unwatch(self.state.at, watch, &mut effects.spent));
         }
     }
 }
@@ -290,6 +290,6 @@ impl fmt::Debug for Run {
 
 impl fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Run").field(&self.state.id).finish()
+        f.debug_tuple("Run").field(&self.state.at.id).finish()
     }
 }

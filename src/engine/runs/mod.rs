@@ -36,6 +36,7 @@ mod tests;
 mod watch;
 mod words;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -45,7 +46,7 @@ use hashbrown::HashMap;
 use self::lines::User;
 use self::rank::Sums;
 pub(crate) use self::step::{
-    Ask, Back, Counts, Door, Effects, Ending, Fact, Limits, Patience, Refusal, Standing, UserKey,
+    Ask, Back, Counts, Door, Effects, Ending, Fact, Limits, Patience, Refusal, RunRef, Standing, UserKey,
 };
 pub(crate) use self::watch::Watch;
 use self::watch::Watchers;
@@ -59,7 +60,7 @@ struct Entry<R> {
     /// `None` in a vacant place of the slab.
     run: Option<R>,
     id: RunId,
-    key: Option<RunKey>,
+    key: Option<Arc<str>>,
     user: u32,
     state: State,
     patience: Patience,
@@ -71,8 +72,8 @@ struct Entry<R> {
     watchers: Watchers,
 }
 
-/// Keys of different users never meet: a key must not lead to somebody else's run.
-type RunKey = (UserKey, Arc<str>);
+/// With the index of its user: keys of different users never meet, since a key must not lead to somebody else's run.
+type RunKey = (u32, Arc<str>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
@@ -96,7 +97,8 @@ pub(crate) struct Runs<R> {
     users: Slab<User>,
     by_user: HashMap<UserKey, u32, foldhash::fast::RandomState>,
     by_key: HashMap<RunKey, u32, foldhash::fast::RandomState>,
-    by_id: HashMap<RunId, u32, foldhash::fast::RandomState>,
+    /// In order: newcomers go to one end and most leave from near the other, where memory is warm.
+    by_id: BTreeMap<RunId, u32>,
     next_id: u64,
     /// Users with somebody in the pool line, in order of turns.
     ring: List,
@@ -123,7 +125,7 @@ impl<R: Clone> Runs<R> {
             users: Slab::new(),
             by_user: HashMap::default(),
             by_key: HashMap::default(),
-            by_id: HashMap::default(),
+            by_id: BTreeMap::new(),
             next_id: 1,
             ring: List::default(),
             turns: Sums::default(),
@@ -151,7 +153,8 @@ impl<R: Clone> Runs<R> {
     }
 
     pub(crate) fn by_key(&self, user: &UserKey, key: &Arc<str>) -> Option<&R> {
-        self.entries[*self.by_key.get(&(user.clone(), key.clone()))?].run.as_ref()
+        let user = *self.by_user.get(user)?;
+        self.entries[*self.by_key.get(&(user, key.clone()))?].run.as_ref()
     }
 
     /// Each user with a run here, and what its runs are doing.
@@ -163,16 +166,20 @@ impl<R: Clone> Runs<R> {
     pub(crate) fn start(
         &mut self,
         ask: Ask,
-        make: impl FnOnce(RunId) -> R,
+        make: impl FnOnce(RunRef) -> R,
         now: Time,
         effects: &mut Effects<R>,
     ) -> Result<R, Refusal> {
-        let has_slot = self.could_start(&ask.user);
-        self.check(&ask, has_slot)?;
+        let known = self.by_user.get(&ask.user).copied();
+        let has_slot = match known {
+            Some(user) => self.has_slot_for(user),
+            None => self.has_free_slot(),
+        };
+        self.check(&ask, known, has_slot)?;
         let id = RunId(self.next_id);
         self.next_id += 1;
-        let user = self.user(&ask.user);
-        let key = ask.key.map(|key| (ask.user, key));
+        let user = known.unwrap_or_else(|| self.add_user(ask.user));
+        let key = ask.key;
         let index = self.entries.insert(Entry {
             id,
             key: key.clone(),
@@ -181,11 +188,11 @@ impl<R: Clone> Runs<R> {
             started_at: now,
             ..Entry::default()
         });
-        let run = make(id);
+        let run = make(RunRef { index, id });
         self.entries[index].run = Some(run.clone());
         self.by_id.insert(id, index);
         if let Some(key) = key {
-            self.by_key.insert(key, index);
+            self.by_key.insert((user, key), index);
         }
         self.users[user].members += 1;
         match ask.door {
@@ -209,7 +216,7 @@ impl<R: Clone> Runs<R> {
 
     /// The budget has let a run pass: into the line, or from its slot on. A run that was not to wait may not stand in line
     /// now either; the shell ends it, since it knows how to say so.
-    pub(crate) fn pass(&mut self, run: RunId, now: Time, effects: &mut Effects<R>) -> Result<(), RunBound> {
+    pub(crate) fn pass(&mut self, run: RunRef, now: Time, effects: &mut Effects<R>) -> Result<(), RunBound> {
         let Some(index) = self.find(run) else { return Ok(()) };
         let Entry { state, patience, user, .. } = self.entries[index];
         match state {
@@ -230,7 +237,7 @@ impl<R: Clone> Runs<R> {
     }
 
     /// The run is over, whatever it was doing. Nothing happens to one that was over already.
-    pub(crate) fn end(&mut self, run: RunId, ending: Ending, now: Time, effects: &mut Effects<R>) {
+    pub(crate) fn end(&mut self, run: RunRef, ending: Ending, now: Time, effects: &mut Effects<R>) {
         let Some(index) = self.find(run) else { return };
         let ending = match self.entries[index].state {
             State::AtDoor | State::InUserLine | State::InPoolLine if ending == Ending::Finished => Ending::Cancelled,
@@ -239,8 +246,8 @@ impl<R: Clone> Runs<R> {
         self.leave(index);
         let mut entry = self.entries.remove(index);
         self.by_id.remove(&entry.id);
-        if let Some(key) = &entry.key {
-            self.by_key.remove(key);
+        if let Some(key) = entry.key.take() {
+            self.by_key.remove(&(entry.user, key));
         }
         effects.wakes.extend(entry.watchers.take());
         if let Some(run) = entry.run {
@@ -254,7 +261,7 @@ impl<R: Clone> Runs<R> {
 
     /// Its own call waits for a lane: the slot is for others meanwhile, unless so many are queued or lent that it would
     /// have no place to come back from. False if it is over.
-    pub(crate) fn lend(&mut self, run: RunId, now: Time, effects: &mut Effects<R>) -> bool {
+    pub(crate) fn lend(&mut self, run: RunRef, now: Time, effects: &mut Effects<R>) -> bool {
         let Some(index) = self.find(run) else { return false };
         if self.entries[index].state == State::Running {
             self.entries[index].state = State::Holding;
@@ -265,7 +272,7 @@ impl<R: Clone> Runs<R> {
     }
 
     /// It wants to go on: takes its slot back, or waits for one before everybody who has not started.
-    pub(crate) fn take_back(&mut self, run: RunId, now: Time, effects: &mut Effects<R>) -> Back {
+    pub(crate) fn take_back(&mut self, run: RunRef, now: Time, effects: &mut Effects<R>) -> Back {
         let Some(index) = self.find(run) else { return Back::Over };
         match self.entries[index].state {
             State::Holding => {
@@ -286,7 +293,7 @@ impl<R: Clone> Runs<R> {
         }
     }
 
-    pub(crate) fn standing(&self, run: RunId) -> Standing {
+    pub(crate) fn standing(&self, run: RunRef) -> Standing {
         let Some(index) = self.find(run) else { return Standing::Over };
         let entry = &self.entries[index];
         match entry.state {
@@ -304,7 +311,7 @@ impl<R: Clone> Runs<R> {
     /// Wakes `waker` when the run gets a slot, loses it, or is over.
     pub(crate) fn watch(
         &mut self,
-        run: RunId,
+        run: RunRef,
         watch: &mut Option<Watch>,
         waker: &Waker,
         spent: &mut impl Extend<Waker>,
@@ -314,7 +321,7 @@ impl<R: Clone> Runs<R> {
         }
     }
 
-    pub(crate) fn unwatch(&mut self, run: RunId, watch: Watch, spent: &mut impl Extend<Waker>) {
+    pub(crate) fn unwatch(&mut self, run: RunRef, watch: Watch, spent: &mut impl Extend<Waker>) {
         if let Some(index) = self.find(run) {
             self.entries[index].watchers.remove(watch, spent);
         }
@@ -328,14 +335,13 @@ impl<R: Clone> Runs<R> {
         }
     }
 
-    fn check(&self, ask: &Ask, has_slot: bool) -> Result<(), Refusal> {
+    fn check(&self, ask: &Ask, user: Option<u32>, has_slot: bool) -> Result<(), Refusal> {
         if self.is_closed {
             return Err(Refusal::Closed);
         }
         if has_slot {
             return Ok(());
         }
-        let user = self.by_user.get(&ask.user).copied();
         let bound = if ask.patience == Patience::Reject {
             user.map_or(RunBound::ConcurrentRuns, |user| self.bound_met(user))
         } else if self.is_full() {
@@ -361,22 +367,19 @@ impl<R: Clone> Runs<R> {
         self.counts.queued + self.counts.lent >= self.limits.depth
     }
 
-    /// Nobody is overtaken: while a slot is free, nobody who could use it waits.
-    fn could_start(&self, user: &UserKey) -> bool {
-        match self.by_user.get(user) {
-            Some(user) => self.has_slot_for(*user),
-            None => self.counts.running < self.limits.concurrent,
-        }
+    /// Nobody is overtaken by taking it: while a slot is free, nobody who could use it waits.
+    fn has_free_slot(&self) -> bool {
+        self.counts.running < self.limits.concurrent
     }
 
     fn has_slot_for(&self, user: u32) -> bool {
-        self.counts.running < self.limits.concurrent && self.users[user].has_room(&self.limits)
+        self.has_free_slot() && self.users[user].has_room(&self.limits)
     }
 
     /// Gives free slots to those who come back and then to those whose turn it is, and lets those lend who may.
     fn dispatch(&mut self, now: Time, effects: &mut Effects<R>) {
         loop {
-            let has_free = self.counts.running < self.limits.concurrent;
+            let has_free = self.has_free_slot();
             let returning = self.returning.head();
             if let Some(index) = returning.filter(|_| has_free) {
                 self.resume(index, now, effects);
@@ -478,13 +481,13 @@ impl<R: Clone> Runs<R> {
         }
     }
 
-    fn queued(&self) -> Vec<RunId> {
+    fn queued(&self) -> Vec<RunRef> {
         let lines = self.by_user.values().flat_map(|user| [self.users[*user].ready, self.users[*user].capped]);
         let mut queued = Vec::new();
         for line in lines.chain([self.door]) {
             let mut at = line.head();
             while let Some(index) = at {
-                queued.push(self.entries[index].id);
+                queued.push(RunRef { index, id: self.entries[index].id });
                 at = self.entries[index].links.next();
             }
         }
@@ -499,16 +502,13 @@ impl<R: Clone> Runs<R> {
         }
     }
 
-    fn find(&self, run: RunId) -> Option<u32> {
-        self.by_id.get(&run).copied()
+    fn find(&self, run: RunRef) -> Option<u32> {
+        self.entries.get(run.index).filter(|entry| entry.id == run.id).map(|_| run.index)
     }
 
-    fn user(&mut self, key: &UserKey) -> u32 {
-        if let Some(&user) = self.by_user.get(key) {
-            return user;
-        }
+    fn add_user(&mut self, key: UserKey) -> u32 {
         let user = self.users.insert(User::of(key.clone()));
-        self.by_user.insert(key.clone(), user);
+        self.by_user.insert(key, user);
         user
     }
 
@@ -525,9 +525,10 @@ impl<R: Clone> Runs<R> {
 
     /// A map does not shrink by itself, and one live entry would pin the room of the most there ever were.
     fn give_back_room(&mut self) {
-        if self.by_id.capacity() > 64 + 8 * self.by_id.len() {
-            self.by_id.shrink_to(2 * self.by_id.len());
+        if self.by_user.capacity() > 64 + 8 * self.by_user.len() {
             self.by_user.shrink_to(2 * self.by_user.len());
+        }
+        if self.by_key.capacity() > 64 + 8 * self.by_key.len() {
             self.by_key.shrink_to(2 * self.by_key.len());
         }
     }

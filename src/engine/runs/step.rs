@@ -6,7 +6,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::words::{QueuedFor, RunBound};
+use super::words::{QueuedFor, RunBound, RunId};
+
+/// Names one run for ever: the index is used again, the number never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunRef {
+    pub(super) index: u32,
+    pub(crate) id: RunId,
+}
 
 /// Whose run it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ mod world;
 use super::*;
 
 /// Runs known by their number.
-type Plain = Runs<RunId>;
+type Plain = Runs<RunRef>;
 
 fn user(name: u32) -> UserKey {
     UserKey { tenant: format!("tenant-{}", name % 3).into(), user: format!("user-{name}").into() }
@@ -26,21 +26,21 @@ fn runs(concurrent: u32, depth: u32) -> Plain {
     Runs::new(limits(concurrent, depth), false)
 }
 
-fn start(runs: &mut Plain, name: u32) -> RunId {
+fn start(runs: &mut Plain, name: u32) -> RunRef {
     runs.start(ask(name), |id| id, Time::ZERO, &mut Effects::default()).expect("within the bounds")
 }
 
-fn end(runs: &mut Plain, run: RunId) -> Vec<(RunId, Fact)> {
+fn end(runs: &mut Plain, run: RunRef) -> Vec<(RunRef, Fact)> {
     let mut effects = Effects::default();
     runs.end(run, Ending::Finished, Time::ZERO, &mut effects);
     effects.facts.into_vec()
 }
 
-fn admitted(facts: &[(RunId, Fact)]) -> Vec<RunId> {
+fn admitted(facts: &[(RunRef, Fact)]) -> Vec<RunRef> {
     facts.iter().filter(|(_, fact)| matches!(fact, Fact::Admitted { .. })).map(|(run, _)| *run).collect()
 }
 
-fn is_running(runs: &Plain, run: RunId) -> bool {
+fn is_running(runs: &Plain, run: RunRef) -> bool {
     matches!(runs.standing(run), Standing::Running { .. })
 }
 

@@ -30,8 +30,11 @@ enum Whose {
     Tool,
 }
 
+/// The run of one who has not come.
+const NOBODY: RunRef = RunRef { index: u32::MAX, id: RunId(0) };
+
 struct Agent {
-    run: RunId,
+    run: RunRef,
     doing: Doing,
     lane: usize,
     turns: u32,
@@ -53,7 +56,7 @@ struct World {
 impl World {
     fn new(concurrent: u32, depth: u32, lane_slots: &[u32], agents: u32, turns: u32, tools: bool) -> Self {
         let lanes = lane_slots.iter().map(|free| Lane { free: *free, line: VecDeque::new() }).collect();
-        let agent = |_| Agent { run: RunId(0), doing: Doing::Absent, lane: 0, turns };
+        let agent = |_| Agent { run: NOBODY, doing: Doing::Absent, lane: 0, turns };
         Self { runs: runs(concurrent, depth), agents: (0..agents).map(agent).collect(), lanes, tools, most: concurrent }
     }
 
@@ -77,7 +80,7 @@ impl World {
             Doing::Absent => {
                 let started = self.runs.start(ask(at as u32), |id| id, Time::ZERO, &mut effects);
                 self.agents[at].doing = if started.is_ok() { Doing::Own } else { Doing::Over };
-                self.agents[at].run = started.unwrap_or(RunId(0));
+                self.agents[at].run = started.unwrap_or(NOBODY);
             }
             Doing::Own if turns == 0 || dice % 7 == 0 => self.end(at),
             Doing::Own => {

@@ -1,12 +1,12 @@
 use super::*;
 
-fn lend(runs: &mut Plain, run: RunId) -> Vec<(RunId, Fact)> {
+fn lend(runs: &mut Plain, run: RunRef) -> Vec<(RunRef, Fact)> {
     let mut effects = Effects::default();
     assert!(runs.lend(run, Time::ZERO, &mut effects));
     effects.facts.into_vec()
 }
 
-fn take_back(runs: &mut Plain, run: RunId) -> Back {
+fn take_back(runs: &mut Plain, run: RunRef) -> Back {
     runs.take_back(run, Time::ZERO, &mut Effects::default())
 }
 

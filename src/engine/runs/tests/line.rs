@@ -4,8 +4,8 @@ use super::*;
 fn users_take_turns_and_each_is_served_in_order() {
     let mut runs = runs(1, 100);
     let first = start(&mut runs, 0);
-    let flood: Vec<RunId> = (0..4).map(|_| start(&mut runs, 1)).collect();
-    let other: Vec<RunId> = (0..2).map(|_| start(&mut runs, 2)).collect();
+    let flood: Vec<RunRef> = (0..4).map(|_| start(&mut runs, 1)).collect();
+    let other: Vec<RunRef> = (0..2).map(|_| start(&mut runs, 2)).collect();
     let mut order = Vec::new();
     let mut ending = first;
     while let [next] = *admitted(&end(&mut runs, ending)) {
@@ -36,10 +36,10 @@ fn a_run_waits_for_its_user_first_and_then_for_everybody() {
 fn positions_are_those_of_round_robin_and_follow_those_who_leave() {
     let mut runs = runs(1, 100);
     start(&mut runs, 0);
-    let flood: Vec<RunId> = (0..3).map(|_| start(&mut runs, 1)).collect();
+    let flood: Vec<RunRef> = (0..3).map(|_| start(&mut runs, 1)).collect();
     let other = start(&mut runs, 2);
     let places = |runs: &Plain| -> Vec<u32> {
-        let place = |run: &RunId| match runs.standing(*run) {
+        let place = |run: &RunRef| match runs.standing(*run) {
             Standing::Queued { position, .. } => position,
             _ => 0,
         };
@@ -56,7 +56,7 @@ fn positions_are_those_of_round_robin_and_follow_those_who_leave() {
 fn many_users_coming_and_going_leave_positions_right_and_no_memory() {
     let mut runs = runs(1, 100_000);
     let mut ending = start(&mut runs, 0);
-    let waiting: Vec<RunId> = (1..2_000).map(|name| start(&mut runs, name)).collect();
+    let waiting: Vec<RunRef> = (1..2_000).map(|name| start(&mut runs, name)).collect();
     for (n, run) in waiting.iter().enumerate() {
         assert_eq!(runs.standing(*run), queued(QueuedFor::GlobalCap, 1), "the {n}-th");
         assert_eq!(admitted(&end(&mut runs, ending)), [*run]);
@@ -70,7 +70,7 @@ fn many_users_coming_and_going_leave_positions_right_and_no_memory() {
     runs.close(Time::ZERO, &mut Effects::default());
     end(&mut runs, ending);
     assert_eq!((runs.turns.len(), runs.levels.len(), runs.entries.len(), runs.users.len()), (0, 0, 0, 0));
-    assert!(runs.by_id.capacity() <= 64 && runs.by_user.is_empty());
+    assert!(runs.by_user.capacity() <= 64 && runs.by_id.is_empty());
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 struct World {
     runs: Plain,
-    live: Vec<RunId>,
+    live: Vec<RunRef>,
 }
 
 impl World {
@@ -100,7 +100,7 @@ impl World {
 
     /// Nobody but those before it goes first: places are within the line, and those of first runs differ.
     fn check_positions(&self) {
-        let place = |run: &&RunId| match self.runs.standing(**run) {
+        let place = |run: &&RunRef| match self.runs.standing(**run) {
             Standing::Queued { reason: QueuedFor::GlobalCap, position } => Some(position),
             _ => None,
         };
