@@ -157,7 +157,6 @@ impl RunQueue {
 
     /// Hears of everything that happens to any run from now on, in the order in which it happens. Who does not keep up
     /// misses the oldest, and is told so; nobody waits for it.
-    #[must_use]
     pub fn subscribe(&self) -> RunNotices {
         RunNotices::new(self.hub.clone())
     }

@@ -222,7 +222,6 @@ impl RunHandle {
     /// Hears of everything that happens to this run, from where it stands now on. The stream ends with the run.
     ///
     /// While the run is queued and the stream is polled, it tells of a new place in line at most once a second.
-    #[must_use]
     pub fn events(&self) -> RunEvents {
         RunEvents::new(self.state.clone())
     }

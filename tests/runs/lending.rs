@@ -210,7 +210,7 @@ async fn runs_for_an_idle_model_do_not_wait_behind_those_for_a_busy_one() {
             sleep(secs(1)).await;
             drop(permit.expect("a slot"));
             run.finish().expect("nobody cancels");
-            (!is_local).then(|| clock())
+            (!is_local).then(clock)
         }));
     }
     let began = clock();

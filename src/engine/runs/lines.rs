@@ -70,6 +70,7 @@ impl<R: Clone> Runs<R> {
         let user = entry.user;
         let line = &mut self.users[user];
         line.ready.push_back(&mut self.entries, index, |e| &mut e.links);
+        let before = line.are_ready;
         line.are_ready += 1;
         let level = line.are_ready as usize;
         while self.levels.len() < level {
@@ -79,7 +80,7 @@ impl<R: Clone> Runs<R> {
         if level == 1 {
             self.join_ring(user);
         }
-        let position = self.position(user, level as u32 - 1);
+        let position = self.position(user, before);
         self.note(index, Fact::Queued { reason: QueuedFor::GlobalCap, position }, effects);
     }
 

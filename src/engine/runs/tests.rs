@@ -40,6 +40,10 @@ fn admitted(facts: &[(RunRef, Fact)]) -> Vec<RunRef> {
     facts.iter().filter(|(_, fact)| matches!(fact, Fact::Admitted { .. })).map(|(run, _)| *run).collect()
 }
 
+fn small(n: usize) -> u32 {
+    u32::try_from(n).expect("tests are small")
+}
+
 fn is_running(runs: &Plain, run: RunRef) -> bool {
     matches!(runs.standing(run), Standing::Running { .. })
 }

@@ -78,7 +78,7 @@ impl World {
         let mut effects = Effects::default();
         match doing {
             Doing::Absent => {
-                let started = self.runs.start(ask(at as u32), |id| id, Time::ZERO, &mut effects);
+                let started = self.runs.start(ask(small(at)), |id| id, Time::ZERO, &mut effects);
                 self.agents[at].doing = if started.is_ok() { Doing::Own } else { Doing::Over };
                 self.agents[at].run = started.unwrap_or(NOBODY);
             }

@@ -75,7 +75,7 @@ impl World {
         let running = count(|s| matches!(s, Standing::Running { .. } | Standing::Starting));
         let queued = count(|s| matches!(s, Standing::Queued { .. } | Standing::AtDoor));
         let lent = count(|s| s == Standing::Lent);
-        assert_eq!([running, queued, lent].map(|n| n as u32), [counts.running, counts.queued, counts.lent]);
+        assert_eq!([running, queued, lent].map(small), [counts.running, counts.queued, counts.lent]);
         assert_eq!(entries.len(), self.live.len());
         assert!(counts.running <= limits.concurrent);
         assert!(counts.queued + counts.lent <= limits.depth);
@@ -105,7 +105,7 @@ impl World {
             _ => None,
         };
         let places: Vec<u32> = self.live.iter().filter_map(|run| place(&run)).collect();
-        let most = self.runs.are_returning + places.len() as u32;
+        let most = self.runs.are_returning + small(places.len());
         assert!(places.iter().all(|place| (1..=most).contains(place)), "{places:?}");
         let mut at = self.runs.ring.head();
         let mut expected = self.runs.are_returning;
