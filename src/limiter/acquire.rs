@@ -22,7 +22,6 @@ use crate::engine::step::{Blocked, Effects, Grant, Look, Progress, Refusal, Tick
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
-use crate::runs::CallOfRun;
 
 /// A call that arrived this short a while ago arrives when it is queued: it goes to the end of its line, as most do, and
 /// not through the sorted part that is meant for retries.
@@ -114,7 +113,7 @@ impl Acquire {
 /// A slot now or an error now.
 pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, Rejected> {
     Scope::complete(&mut call);
-    if call.run.as_ref().is_some_and(CallOfRun::is_over) {
+    if call.run.as_ref().is_some_and(|run| run.is_over()) {
         return Err(refuse_unasked(lane, RejectKind::RunOver));
     }
     let now = clock::now();

@@ -43,8 +43,8 @@ pub struct Call {
     pub(crate) admission: Admission,
     /// Shared by the clones; `None` for calls that are tried once.
     pub(crate) life: Option<Arc<Life>>,
-    /// The run that makes it.
-    pub(crate) run: Option<CallOfRun>,
+    /// The run that makes it. A pointer, since each waiter's future has room for a call.
+    pub(crate) run: Option<Arc<CallOfRun>>,
 }
 
 /// What the attempts of a call share.
@@ -159,14 +159,14 @@ impl Call {
     /// [`RunHandle::turn`](crate::RunHandle::turn) for which calls may, and for a way to say so of a whole future.
     #[must_use]
     pub fn own_turn(self, run: &RunHandle) -> Self {
-        Self { run: Some(run.call(Whose::OwnTurn)), ..self }
+        Self { run: Some(Arc::new(run.call(Whose::OwnTurn))), ..self }
     }
 
     /// A call that the run makes beside its own turns, for a tool for instance. It never lends the run's slot. See
     /// [`RunHandle::beside`](crate::RunHandle::beside).
     #[must_use]
     pub fn beside(self, run: &RunHandle) -> Self {
-        Self { run: Some(run.call(Whose::Beside)), ..self }
+        Self { run: Some(Arc::new(run.call(Whose::Beside))), ..self }
     }
 
     /// The class, if one was given.

@@ -46,7 +46,7 @@ enum Stage {
 }
 
 impl OfRun {
-    pub(super) fn new(wait: Wait, lane: Arc<LaneInner>, run: CallOfRun) -> Self {
+    pub(super) fn new(wait: Wait, lane: Arc<LaneInner>, run: Arc<CallOfRun>) -> Self {
         Self { wait, call: run.attempt(), lane, stage: Stage::Entering }
     }
 

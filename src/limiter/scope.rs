@@ -41,7 +41,7 @@ pub struct Scope {
     /// What all attempts inside share: when the first arrived, and how many there were.
     one_call: Option<Call>,
     /// The run that the calls inside belong to.
-    run: Option<CallOfRun>,
+    run: Option<Arc<CallOfRun>>,
 }
 
 impl Scope {
@@ -98,7 +98,7 @@ impl Scope {
     }
 
     pub(crate) fn in_run(self, call: CallOfRun) -> Self {
-        Self { run: Some(call), ..self }
+        Self { run: Some(Arc::new(call)), ..self }
     }
 
     /// The class, if one was given.

@@ -30,7 +30,7 @@ pub(crate) struct CallOfRun {
 /// One attempt of such a call.
 #[derive(Debug)]
 pub(crate) struct RunCall {
-    of: CallOfRun,
+    of: Arc<CallOfRun>,
     asking: Option<Asking>,
     watch: Option<Watch>,
     has_asked: bool,
@@ -47,7 +47,7 @@ impl CallOfRun {
         self.run.over().is_some()
     }
 
-    pub(crate) fn attempt(self) -> RunCall {
+    pub(crate) fn attempt(self: Arc<Self>) -> RunCall {
         RunCall { of: self, asking: None, watch: None, has_asked: false, is_lending: false }
     }
 }
@@ -117,7 +117,7 @@ impl RunCall {
 
     /// Ready when there is no run any more to make this call.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<RejectKind> {
-        let Self { of: CallOfRun { run, .. }, watch, .. } = self;
+        let (run, watch) = (&self.of.run, &mut self.watch);
         run.hub.step(|engine, _, effects| engine.watch(run.at, watch, cx.waker(), &mut effects.spent));
         if run.over().is_some() { Poll::Ready(RejectKind::RunOver) } else { Poll::Pending }
     }
@@ -129,7 +129,7 @@ impl RunCall {
     }
 
     fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RejectKind>> {
-        let Self { of: CallOfRun { run, .. }, watch, .. } = self;
+        let (run, watch) = (&self.of.run, &mut self.watch);
         let back = run.hub.step(|engine, now, effects| {
             let back = engine.take_back(run.at, now, effects);
             if back == Back::Waiting {
@@ -151,7 +151,8 @@ impl Drop for RunCall {
         if !self.is_lending && self.watch.is_none() {
             return;
         }
-        let Self { of: CallOfRun { run, .. }, watch, is_lending, .. } = self;
+        let Self { of, watch, is_lending, .. } = self;
+        let run = &of.run;
         run.hub.step(|engine, now, effects| {
             if let Some(watch) = *watch {
                 engine.unwatch(run.at, watch, &mut effects.spent);
