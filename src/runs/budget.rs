@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -135,8 +135,8 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for BudgetError {
 
 /// One question, until it is answered: bounded in time, and its panics end here.
 pub(super) struct Asking {
-    /// `None`: it panicked.
-    answer: Option<BudgetAnswer>,
+    /// `None`: it panicked. Never locked, only there so that a run can be shared while an answer that cannot be is awaited.
+    answer: Mutex<Option<BudgetAnswer>>,
     timeout: Duration,
     ends_at: Time,
     /// Made when the first poll finds no answer.
@@ -145,7 +145,7 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn new(budget: &Arc<dyn Budget>, user: UserKey, moment: BudgetMoment, timeout: Duration) -> Self {
-        let answer = contained(|| budget.check(BudgetAsk { user, moment }));
+        let answer = Mutex::new(contained(|| budget.check(BudgetAsk { user, moment })));
         Self { answer, timeout, ends_at: clock::now() + timeout, sleep: None }
     }
 
@@ -161,7 +161,7 @@ impl Asking {
 
     /// The same without the bound in time, and so without a runtime.
     pub(super) fn peek(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BudgetRefused>> {
-        let Some(answer) = &mut self.answer else { return Poll::Ready(Err(BudgetRefused::panicked())) };
+        let Some(answer) = self.answer() else { return Poll::Ready(Err(BudgetRefused::panicked())) };
         let refused = match contained(|| answer.as_mut().poll(cx)) {
             Some(Poll::Pending) => return Poll::Pending,
             Some(Poll::Ready(Ok(()))) => return Poll::Ready(Ok(())),
@@ -171,11 +171,15 @@ impl Asking {
         };
         Poll::Ready(Err(refused))
     }
+
+    fn answer(&mut self) -> &mut Option<BudgetAnswer> {
+        self.answer.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let answer = self.answer.take();
+        let answer = self.answer().take();
         contained(|| drop(answer));
     }
 }

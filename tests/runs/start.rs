@@ -5,6 +5,15 @@ use tower_inflight::{Admission, Once};
 use super::*;
 
 #[test]
+fn runs_and_their_calls_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Run>();
+    shared::<RunHandle>();
+    shared::<RunEvents>();
+    shared::<Acquire>();
+}
+
+#[test]
 fn the_bounds_have_their_defaults() {
     let queue = queue(|queue| queue);
     assert_eq!((queue.config().max_queue_depth, queue.config().max_queued_runs_per_user), (32, 16));
