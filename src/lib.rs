@@ -94,6 +94,7 @@ mod error;
 mod http;
 mod limiter;
 mod meters;
+mod route;
 mod runs;
 #[cfg(feature = "simulator")]
 #[cfg_attr(docsrs, doc(cfg(feature = "simulator")))]
@@ -122,6 +123,7 @@ pub use self::limiter::{
     Acquire, Admission, Admitted, Call, CallEvent, InCurrentScope, Lane, Limiter, LimiterBuilder, Permit, Scope,
     Scoped, StillInFlight,
 };
+pub use self::route::{Candidate, QueueAwareRouter, RewriteBody, RouteError, RouteFuture, Routing};
 pub use self::runs::{
     Backpressure, Budget, BudgetAnswer, BudgetAsk, BudgetError, BudgetFault, BudgetMoment, BudgetRefused, Once, Run,
     RunEvent, RunEvents, RunHandle, RunNotice, RunNotices, RunOver, RunQueue, RunQueueBuilder, RunStats, StartError,

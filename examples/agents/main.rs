@@ -2,7 +2,8 @@
 //!
 //! There is a local model that computes one call at a time, and a cloud model with many slots, both in this process. Forty
 //! runs of two tenants come at once, half of them for each model. All of them need a run slot; the local ones would keep
-//! every slot busy with waiting, were it not lent.
+//! every slot busy with waiting, were it not lent. With routing, a local run whose model is busy when it starts goes to the
+//! cloud instead.
 //!
 //! `cargo run --release --example agents` prints how long the runs for each model waited. With `-- --page` it serves the
 //! page instead, at the address that it prints, with new runs coming in all the time.
@@ -22,6 +23,9 @@ use driver::{Burst, Waits};
 use models::Model;
 use server::Server;
 use tower::BoxError;
+use tower_inflight::Routing;
+
+const OFF: Routing = Routing::FirstCandidate;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
@@ -31,15 +35,16 @@ async fn main() -> Result<(), BoxError> {
     println!("20 runs for a local model with one slot, 20 for a cloud model with many, 8 run slots\n");
     println!("{:34} {:>15} {:>15} {:>10}", "", "cloud runs wait", "local runs wait", "all done");
     let all = Burst { local: 20, cloud: 20 };
-    row("idle: the cloud runs alone", Lending::Off, Burst { local: 0, ..all }).await?;
-    row("all runs, no lending", Lending::Off, all).await?;
-    row("all runs, lending", Lending::On, all).await?;
+    row("idle: the cloud runs alone", Lending::Off, OFF, Burst { local: 0, ..all }).await?;
+    row("all runs, no lending", Lending::Off, OFF, all).await?;
+    row("all runs, lending", Lending::On, OFF, all).await?;
+    row("all runs, lending and routing", Lending::On, Routing::QueueAware, all).await?;
     println!("\nwait: from the start of a run until it has its slot, and for lanes after that; median / longest");
     Ok(())
 }
 
-async fn row(name: &str, lending: Lending, burst: Burst) -> Result<(), BoxError> {
-    let server = Server::start(lending).await?;
+async fn row(name: &str, lending: Lending, routing: Routing, burst: Burst) -> Result<(), BoxError> {
+    let server = Server::start(lending, routing).await?;
     let outcome = driver::run(&server, burst).await?;
     let [cloud, local] = [Model::Cloud, Model::Local].map(|model| shown(&outcome.waits(model)));
     println!("{name:34} {cloud:>15} {local:>15} {:>8.1} s", outcome.took.as_secs_f64());
@@ -55,7 +60,7 @@ fn shown(waits: &Waits) -> String {
 }
 
 async fn page() -> Result<(), BoxError> {
-    let server = Server::start(Lending::On).await?;
+    let server = Server::start(Lending::On, OFF).await?;
     println!("{}/", server.url());
     loop {
         driver::run(&server, Burst { local: 12, cloud: 12 }).await?;

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use serde::{Deserialize, Serialize};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
-use tower_inflight::{InflightLimitLayer, LaneOverride, Limiter, ResponseBody};
+use tower_inflight::{Candidate, InflightLimitLayer, LaneOverride, Limiter, QueueAwareRouter, ResponseBody, Routing};
 
 use crate::support::{Answer, ChatRequest, Gateway, GatewayConfig};
 
@@ -23,16 +23,16 @@ pub(crate) enum Model {
 
 type Http = BoxCloneSyncService<http::Request<Full<Bytes>>, Response<ResponseBody<hyper::body::Incoming>>, BoxError>;
 
+/// Each model by a router of its own. The local one may be stood in for by the cloud, not the other way round.
 #[derive(Clone)]
 pub(crate) struct Models {
-    local: String,
-    cloud: String,
-    http: Http,
+    local: Http,
+    cloud: Http,
     pub(crate) limiter: Limiter,
 }
 
 impl Models {
-    pub(crate) async fn start() -> Result<(Self, [Gateway; 2]), BoxError> {
+    pub(crate) async fn start(routing: Routing) -> Result<(Self, [Gateway; 2]), BoxError> {
         let model = |slots, time_to_first_token| GatewayConfig {
             slots,
             time_to_first_token: Duration::from_millis(time_to_first_token),
@@ -48,18 +48,24 @@ impl Models {
         let http = ServiceBuilder::new()
             .layer(InflightLimitLayer::new(limiter.clone()))
             .service(Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>());
-        let http = BoxCloneSyncService::new(http);
-        let (local_url, cloud_url) = (local.url().to_owned(), cloud.url().to_owned());
-        Ok((Self { local: local_url, cloud: cloud_url, http, limiter }, [local, cloud]))
+        let candidates =
+            [Candidate::new(local.url())?.with_model("gemma"), Candidate::new(cloud.url())?.with_model("big")];
+        let router = |candidates: &[Candidate]| {
+            let router = QueueAwareRouter::new(http.clone(), limiter.clone(), candidates.iter().cloned())?;
+            Ok::<_, BoxError>(BoxCloneSyncService::new(router.with_routing(routing)))
+        };
+        let models = Self { local: router(&candidates)?, cloud: router(&candidates[1..])?, limiter: limiter.clone() };
+        Ok((models, [local, cloud]))
     }
 
     /// One turn of an agent.
     pub(crate) async fn ask(&self, model: Model, prompt: &str) -> Result<String, BoxError> {
-        let (base, model) = match model {
-            Model::Local => (&self.local, "gemma"),
-            Model::Cloud => (&self.cloud, "big"),
+        let http = match model {
+            Model::Local => self.local.clone(),
+            Model::Cloud => self.cloud.clone(),
         };
-        let request = ChatRequest { model, prompt, max_tokens: 50 }.to(base);
-        Answer::new(self.http.clone().oneshot(request).await?.into_body()).text().await
+        // The router puts the base URL before it, and the model in.
+        let request = ChatRequest { model: "any", prompt, max_tokens: 50 }.to("");
+        Answer::new(http.oneshot(request).await?.into_body()).text().await
     }
 }

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tower::BoxError;
 use tower_inflight::{
-    RunHandle, RunId, RunQueue, RunStatsService, RunStatus, SnapshotService, StartError, StartRun, UnknownRun,
+    Routing, RunHandle, RunId, RunQueue, RunStatsService, RunStatus, SnapshotService, StartError, StartRun, UnknownRun,
 };
 
 use crate::agent::{Lending, carry_out};
@@ -51,8 +51,8 @@ struct Started {
 }
 
 impl Server {
-    pub(crate) async fn start(lending: Lending) -> Result<Self, BoxError> {
-        let (models, gateways) = Models::start().await?;
+    pub(crate) async fn start(lending: Lending, routing: Routing) -> Result<Self, BoxError> {
+        let (models, gateways) = Models::start(routing).await?;
         let queue =
             RunQueue::builder().max_concurrent_runs(8).max_queue_depth(100).max_queued_runs_per_user(50).build()?;
         let routes = routes(App { queue, models, lending });

@@ -99,6 +99,13 @@ impl Pool {
         Ok(Grant { class, granted_at: now, waited: Duration::ZERO })
     }
 
+    /// Whether a call of this class would not get a slot at once. Takes nothing and counts nothing.
+    pub(crate) fn would_wait(&self, id: LaneId, class: Priority, now: Time) -> bool {
+        let lane = self.lane(id);
+        let open = self.capacity.open_to().intersect(lane.open_to(now.max(self.now)));
+        self.is_closed() || !open.contains(class)
+    }
+
     /// A place in the queue, after [`try_acquire`](Self::try_acquire) found no slot in the same step.
     pub(crate) fn enqueue(&mut self, id: LaneId, ask: Ask, waker: Waker, now: Time) -> Result<Ticket, Refusal> {
         let now = now.max(self.now);

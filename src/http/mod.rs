@@ -22,6 +22,7 @@ pub use self::call_layer::{CallLayer, CallService};
 pub use self::classify::{BodyHints, Classify, ProviderClassify};
 pub use self::future::ResponseFuture;
 pub use self::layer::InflightLimitLayer;
+pub(crate) use self::model_scan::model_span;
 pub use self::options::{Model, RequestHead};
 pub use self::peek_body::{PeekBody, Peeked};
 pub use self::service::InflightLimit;

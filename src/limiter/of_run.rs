@@ -71,11 +71,11 @@ impl OfRun {
                         }
                         match Pin::new(&mut self.wait).poll(cx) {
                             Poll::Ready(result) => return Poll::Ready(self.sent(result)),
-                            Poll::Pending if self.call.lends(&self.lane.key) => self.call.lend(),
-                            Poll::Pending => return Poll::Pending,
+                            Poll::Pending => {}
                         }
                     }
                     Look::Waiting => {
+                        self.call.waits();
                         let kind = ready!(self.call.poll_over(cx));
                         return Poll::Ready(Err(refuse_waiting(&self.lane, kind, self.wait.position())));
                     }

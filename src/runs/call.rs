@@ -36,6 +36,8 @@ pub(crate) struct RunCall {
     has_asked: bool,
     /// From when it lends until it holds the slot again.
     is_lending: bool,
+    /// It has asked for the slot, since its lane had granted it one.
+    is_returning: bool,
 }
 
 impl CallOfRun {
@@ -47,8 +49,17 @@ impl CallOfRun {
         self.run.over().is_some()
     }
 
+    pub(crate) fn is_own_turn(&self) -> bool {
+        self.whose == Whose::OwnTurn
+    }
+
+    /// Which candidate of a router the run's turns go to. `skip` says where to go instead of one that is busy.
+    pub(crate) fn candidate(&self, router: u64, skip: impl FnOnce(usize) -> Option<usize>) -> usize {
+        self.run.routes.candidate(router, skip)
+    }
+
     pub(crate) fn attempt(self: Arc<Self>) -> RunCall {
-        RunCall { of: self, asking: None, watch: None, has_asked: false, is_lending: false }
+        RunCall { of: self, asking: None, watch: None, has_asked: false, is_lending: false, is_returning: false }
     }
 }
 
@@ -93,10 +104,18 @@ impl RunCall {
     }
 
     /// It waits on, with its run's slot lent.
-    pub(crate) fn lend(&mut self) {
+    fn lend(&mut self) {
         self.is_lending = true;
         let run = &self.of.run;
         run.hub.step(|engine, now, effects| engine.lend(run.at, now, effects));
+    }
+
+    /// It stands in its lane's line. If it had a slot there, it lost it for want of its run's: it lends on.
+    pub(crate) fn waits(&mut self) {
+        if std::mem::take(&mut self.is_returning) {
+            self.of.run.routes.lost_its_place();
+            self.lend();
+        }
     }
 
     /// It must hold its run's slot when it is sent.
@@ -110,6 +129,7 @@ impl RunCall {
             let is_over = self.of.is_over();
             return Poll::Ready(if is_over { Err(RejectKind::RunOver) } else { Ok(()) });
         }
+        self.is_returning = true;
         let back = ready!(self.poll_slot(cx));
         self.is_lending = false;
         Poll::Ready(back)

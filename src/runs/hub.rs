@@ -11,6 +11,7 @@ use super::error::{Backpressure, RunOver, StartError};
 use super::event::{RunEvent, RunNotice};
 use super::feed::Feed;
 use super::meters::RunMeters;
+use super::routes::Routes;
 use crate::config::{BudgetChecks, RunConfig};
 use crate::engine::runs::{Effects, Ending, Fact, Limits, RunBound, RunRef, RunStatus, Runs, UserKey};
 use crate::engine::time::Time;
@@ -47,6 +48,7 @@ pub(crate) struct RunState {
     /// Set before the run is ended as refused.
     refused: OnceLock<StartError>,
     feeds: Mutex<Vec<Weak<Feed<RunEvent>>>>,
+    pub(super) routes: Routes,
 }
 
 impl Hub {
@@ -179,7 +181,7 @@ impl Locked {
 impl RunState {
     pub(super) fn new(hub: Arc<Hub>, at: RunRef, user: UserKey, key: Option<Arc<str>>) -> Self {
         let (over, refused) = (OnceLock::new(), OnceLock::new());
-        Self { hub, at, user, key, over, refused, feeds: Mutex::new(Vec::new()) }
+        Self { hub, at, user, key, over, refused, feeds: Mutex::new(Vec::new()), routes: Routes::default() }
     }
 
     /// The run is over and why, once it is.

@@ -9,6 +9,7 @@ mod feed;
 mod hub;
 mod listen;
 mod meters;
+mod routes;
 mod run;
 mod start;
 mod stats;

@@ -148,6 +148,26 @@ async fn a_tools_call_gets_the_lane_when_the_run_before_it_has_no_slot_to_use_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_lost_its_lane_slot_for_want_of_its_own_lends_on() {
+    let (queue, limiter) = (slots(1), limiter());
+    let slot = hold(&limiter);
+    let lender = start(&queue, "ann");
+    let lent_call = tokio::spawn(wait_in_lane(&limiter, &lender).await);
+    let other = tokio::spawn(limiter.acquire(&local(), Priority::Default));
+    let borrower = start(&queue, "bob");
+    tokio::task::yield_now().await;
+    slot.settle(Outcome::Success);
+    let other = other.await.expect("no panic").expect("the slot that lapsed");
+    let next = start(&queue, "cyd");
+    borrower.finish().expect("it ran");
+    tokio::task::yield_now().await;
+    assert_eq!((lender.status(), next.status()), (RunStatus::Lent, RunStatus::Running));
+    next.finish().expect("it ran");
+    drop(other);
+    drop(lent_call.await.expect("no panic").expect("its place in the lane's line was kept"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lent_run_whose_call_is_dropped_has_its_slot_back_before_every_new_run() {
     let (queue, limiter) = (slots(1), limiter());
     let _slot = hold(&limiter);

@@ -5,6 +5,7 @@ mod budget;
 mod events;
 mod fairness;
 mod lending;
+mod routing;
 mod seen;
 mod start;
 

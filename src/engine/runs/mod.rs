@@ -7,12 +7,12 @@
 //!            ┌── at door: the budget is asked
 //!            ▼
 //!  start ▶ user line ──▶ pool line ──▶ starting: the budget is asked again ──▶ running ──▶ (over)
-//!                                                                    ▲ │  ▲
-//!                                                       returning ◀──┼─┘  │ lend, below `depth`
-//!                                                           ▲        │    ▼
-//!                                                           └────────┼── lent
-//!                                                                    ▼
-//!                                                                 holding: at `depth`, the slot is kept
+//!                                                                    ▲  ▲ │
+//!                                                                    │  │ └─▶ holding: at `depth`, the slot is kept
+//!                                          takes its slot back       │  └────────┘ │
+//!                                                    returning ──────┘             │ below `depth`
+//!                                                        ▲ │                       ▼
+//!                                                        └─┴───────────────────── lent
 //! ```
 //!
 //! Invariants, each held by a property test:
@@ -260,15 +260,24 @@ impl<R: Clone> Runs<R> {
     }
 
     /// Its own call waits for a lane: the slot is for others meanwhile, unless so many are queued or lent that it would
-    /// have no place to come back from. False if it is over.
-    pub(crate) fn lend(&mut self, run: RunRef, now: Time, effects: &mut Effects<R>) -> bool {
-        let Some(index) = self.find(run) else { return false };
-        if self.entries[index].state == State::Running {
-            self.entries[index].state = State::Holding;
-            self.holding.push_back(&mut self.entries, index, |e| &mut e.links);
-            self.dispatch(now, effects);
+    /// have no place to come back from. One that wanted its slot back wants it no more.
+    pub(crate) fn lend(&mut self, run: RunRef, now: Time, effects: &mut Effects<R>) {
+        let Some(index) = self.find(run) else { return };
+        match self.entries[index].state {
+            State::Running => {
+                self.entries[index].state = State::Holding;
+                self.holding.push_back(&mut self.entries, index, |e| &mut e.links);
+                self.dispatch(now, effects);
+            }
+            State::Returning => {
+                self.leave_returning(index);
+                self.entries[index].state = State::Lent;
+                // Another call of it may want the slot still, and has to say so again.
+                effects.wakes.extend(self.entries[index].watchers.take());
+                self.dispatch(now, effects);
+            }
+            _ => {}
         }
-        true
     }
 
     /// It wants to go on: takes its slot back, or waits for one before everybody who has not started.
@@ -394,8 +403,7 @@ impl<R: Clone> Runs<R> {
     }
 
     fn resume(&mut self, index: u32, now: Time, effects: &mut Effects<R>) {
-        self.returning.unlink(&mut self.entries, index, |e| &mut e.links);
-        self.are_returning -= 1;
+        self.leave_returning(index);
         self.counts.lent -= 1;
         self.counts.running += 1;
         let entry = &mut self.entries[index];
@@ -404,6 +412,11 @@ impl<R: Clone> Runs<R> {
         self.users[user].lent -= 1;
         let away = now.since(self.entries[index].lent_at);
         self.note(index, Fact::Resumed { away }, effects);
+    }
+
+    fn leave_returning(&mut self, index: u32) {
+        self.returning.unlink(&mut self.entries, index, |e| &mut e.links);
+        self.are_returning -= 1;
     }
 
     fn let_lend(&mut self, index: u32, now: Time, effects: &mut Effects<R>) {
@@ -458,10 +471,7 @@ impl<R: Clone> Runs<R> {
             State::AtDoor => self.door.unlink(&mut self.entries, index, |e| &mut e.links),
             State::InUserLine | State::InPoolLine => self.leave_line(index),
             State::Holding => self.holding.unlink(&mut self.entries, index, |e| &mut e.links),
-            State::Returning => {
-                self.returning.unlink(&mut self.entries, index, |e| &mut e.links);
-                self.are_returning -= 1;
-            }
+            State::Returning => self.leave_returning(index),
             State::Starting | State::Running | State::Lent => {}
         }
         match state {
