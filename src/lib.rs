@@ -56,6 +56,10 @@
 //! # Ok::<(), tower_inflight::BoxError>(())
 //! ```
 //!
+//! # Runs
+//! For agents, whose runs make many calls: a [`RunQueue`] gives each run its number, its place in line and a way to cancel
+//! it at once, and lends its slot while its own call waits for a lane. [`QueueAwareRouter`] goes round a busy lane.
+//!
 //! # Ways in
 //!
 //! | client | how | feature |

@@ -78,6 +78,9 @@ pub enum StartError {
     Budget(BudgetRefused),
     /// The queue was closed.
     Closed,
+    /// It was cancelled while it waited. Only [`RunQueue::call`](crate::RunQueue::call) says so: elsewhere that is a
+    /// [`RunOver`].
+    Cancelled,
 }
 
 impl fmt::Display for StartError {
@@ -86,6 +89,7 @@ impl fmt::Display for StartError {
             Self::Backpressure(full) => full.fmt(f),
             Self::Budget(refused) => refused.fmt(f),
             Self::Closed => f.write_str("the run queue is closed"),
+            Self::Cancelled => f.write_str("the run was cancelled while it waited"),
         }
     }
 }
@@ -95,7 +99,7 @@ impl Error for StartError {
         match self {
             Self::Backpressure(full) => Some(full),
             Self::Budget(refused) => Some(refused),
-            Self::Closed => None,
+            Self::Closed | Self::Cancelled => None,
         }
     }
 }

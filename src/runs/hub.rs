@@ -18,6 +18,7 @@ use crate::engine::time::Time;
 use crate::limiter::clock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
+use crate::trace;
 
 /// What all handles of a queue share.
 pub(crate) struct Hub {
@@ -91,8 +92,9 @@ impl Hub {
             waker.wake();
         }
         self.meters.publish(shifted);
-        for (_, fact) in &effects.facts {
+        for (run, fact) in &effects.facts {
             self.meters.count(*fact);
+            trace::run(run.at.id, *fact);
         }
         answer
     }

@@ -74,7 +74,8 @@ impl RunQueue {
         RunQueueBuilder::default()
     }
 
-    /// A new run: running if a slot is free, and in line if not. Never waits.
+    /// A new run: running if a slot is free, and in line if not. Never waits. The slot is the run's from the moment it is
+    /// given, whether or not its owner awaits it.
     ///
     /// A budget that answers at once is heard here, and a run over budget is refused. One that does not is waited for in
     /// [`Run::admitted`]; until then the run is queued but stands in no line.
@@ -132,7 +133,7 @@ impl RunQueue {
     pub async fn call<F: Future>(&self, start: StartRun, call: F) -> Result<F::Output, StartError> {
         let mut run = self.start(start)?;
         if let Err(over) = run.admitted().await {
-            return Err(over.refused.unwrap_or(StartError::Closed));
+            return Err(over.refused.unwrap_or(StartError::Cancelled));
         }
         let output = run.turn(call).await;
         let _ = run.finish();

@@ -170,6 +170,17 @@ async fn a_single_call_that_is_dropped_in_line_is_gone() {
     assert_eq!(load(&queue), (1, 0, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_single_call_that_is_cancelled_says_so() {
+    let queue = slots(1);
+    let _running = start(&queue, "ann");
+    let mut notices = queue.subscribe();
+    let mut single = Box::pin(queue.call(of("bob"), async {}));
+    assert!(poll!(&mut single).is_pending());
+    queue.cancel(notices.next().await.expect("it never ends").run).expect("it is there");
+    assert_eq!(single.await, Err(StartError::Cancelled));
+}
+
 #[test]
 fn a_run_that_is_dropped_without_finishing_is_finished_as_cancelled() {
     let queue = slots(1);
