@@ -86,6 +86,11 @@ pub enum RejectKind {
     Busy,
     /// The limiter was closed.
     Closed,
+    /// The budget of its run does not allow another call
+    /// ([`BudgetChecks::EveryCall`](crate::BudgetChecks::EveryCall)).
+    OverBudget,
+    /// The run that makes it is over.
+    RunOver,
 }
 
 /// The bound on waiters that was reached.
@@ -224,7 +229,8 @@ impl fmt::Display for Rejection {
             RejectKind::Deadline => "; see the deadline of the call, `max_inflight`",
             RejectKind::Paused => "; see `queue_timeout` and the deadline of the call, `max_pause`",
             RejectKind::Busy => "; see the call's `Admission`, `max_inflight`",
-            RejectKind::Closed => "",
+            RejectKind::OverBudget => "; see `budget_checks` and the budget of its run",
+            RejectKind::Closed | RejectKind::RunOver => "",
         })
     }
 }
@@ -238,6 +244,8 @@ impl RejectKind {
             Self::Paused => Reason::Paused,
             Self::Busy => Reason::Busy,
             Self::Closed => Reason::Closed,
+            Self::OverBudget => Reason::OverBudget,
+            Self::RunOver => Reason::RunOver,
         }
     }
 }
@@ -254,6 +262,8 @@ impl fmt::Display for RejectKind {
             Self::Paused => "the upstream's pause outlasts the call",
             Self::Busy => "no slot is free",
             Self::Closed => "the limiter is closed",
+            Self::OverBudget => "its run is over budget",
+            Self::RunOver => "its run is over",
         })
     }
 }

@@ -57,7 +57,7 @@ struct Handles {
 
 /// A count that a gauge shows.
 #[derive(Default)]
-struct Level(AtomicI64);
+pub(crate) struct Level(AtomicI64);
 
 /// Which counts a step changed, a bit for each: those alone are set anew.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,7 +72,7 @@ impl Shifted {
     }
 }
 
-struct Lazy<T>(OnceLock<T>);
+pub(crate) struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
@@ -241,11 +241,20 @@ impl Meters {
 }
 
 /// The panic has been reported by the hook of whoever wants to know; nothing of ours is broken by it.
-fn contained(record: impl FnOnce()) {
+pub(crate) fn contained(record: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(record));
 }
 
 impl Level {
+    /// For a count that is changed under one lock. True if it is another one now.
+    pub(crate) fn set(&self, count: u32) -> bool {
+        let has_changed = self.0.load(Ordering::Relaxed) != i64::from(count);
+        if has_changed {
+            self.0.store(i64::from(count), Ordering::Relaxed);
+        }
+        has_changed
+    }
+
     #[inline]
     fn shift(&self, from: u32, to: u32, is_shared: bool) {
         if is_shared {
@@ -257,7 +266,7 @@ impl Level {
     }
 
     /// Whoever sets the gauge last looks once more, so the last value set is the current one.
-    fn publish(&self, gauge: &Gauge) {
+    pub(crate) fn publish(&self, gauge: &Gauge) {
         loop {
             let count = self.0.load(Ordering::Relaxed);
             #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
@@ -272,7 +281,7 @@ impl Level {
 impl<T> Lazy<T> {
     /// Not `get_or_init`: a recorder that comes back here while it makes a handle would wait for itself.
     #[inline]
-    fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
         match self.0.get() {
             Some(handle) => handle,
             None => {

@@ -11,6 +11,7 @@ mod policy;
 mod pool;
 #[cfg(test)]
 mod proptests;
+mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ pub use self::lane::LaneOverride;
 pub use self::limit::Limit;
 pub(crate) use self::policy::{Guards, Policy};
 pub use self::pool::PoolLimit;
+pub use self::runs::{BudgetChecks, RunConfig};
 
 /// Every limit of a [`Limiter`](crate::Limiter): for each lane, for the lanes of a provider together, and in all.
 ///

@@ -37,6 +37,7 @@ pub(crate) mod pool;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod quota;
+pub(crate) mod runs;
 pub(crate) mod slab;
 pub(crate) mod steering;
 pub(crate) mod step;

@@ -14,7 +14,7 @@ use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
 use super::slab::Slab;
 use super::steering::{Ending, RequestFacts, Sending, Steering, Told};
-use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Ticket, Whose};
+use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Sight, Ticket, Whose};
 use super::time::Time;
 use super::totals::Reason;
 use super::valve::{Valve, ValveView};
@@ -118,6 +118,13 @@ impl Pool {
         Ok(self.send(id, class, (now, Duration::ZERO), facts, now, effects))
     }
 
+    /// Whether a call of this class would not get a slot at once. Takes nothing and counts nothing.
+    pub(crate) fn would_wait(&self, id: LaneId, class: Priority, now: Time) -> bool {
+        let now = now.max(self.now);
+        let open = self.valve.open_to(now).intersect(self.lane(id).valve.open_to(now));
+        self.is_closed() || !open.contains(class)
+    }
+
     /// A place in the queue, after [`try_acquire`](Self::try_acquire) found no slot in the same step.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: LaneId, ask: Ask, waker: Waker, now: Time) -> Result<Ticket, Refusal> {
@@ -195,6 +202,32 @@ impl Pool {
             }
             Found::Waiting | Found::BackInLine => Progress::Waiting,
             Found::Gone => Progress::Gone,
+        }
+    }
+
+    /// Like [`collect`](Self::collect), but a slot stays where it is, with its lease: for a waiter that has to get something
+    /// else before it may hold the slot.
+    pub(crate) fn look(
+        &mut self,
+        id: LaneId,
+        waiter: WaiterId,
+        waker: &Waker,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Sight {
+        let now = self.advance(now, effects);
+        let is_granted = |pool: &mut Self| pool.lane_mut(id).queue.is_granted(waiter);
+        if is_granted(self) {
+            return Sight::Granted;
+        }
+        match self.lane_mut(id).queue.collect(waiter, waker, &mut effects.spent) {
+            Found::BackInLine => {
+                self.dispatch(id, now, effects);
+                if is_granted(self) { Sight::Granted } else { Sight::Waiting }
+            }
+            Found::Waiting => Sight::Waiting,
+            Found::Granted { .. } => unreachable!("it held no slot just now"),
+            Found::Gone => Sight::Gone,
         }
     }
 
@@ -287,6 +320,12 @@ impl Pool {
     /// Does what is due. Calling it too early or too often is harmless.
     pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {
         self.advance(now, effects);
+    }
+
+    /// Counts a call that the shell refused before it asked for a slot.
+    pub(crate) fn refuse(&mut self, id: LaneId, reason: Reason) {
+        self.lane_mut(id).totals.offered += 1;
+        self.note_refused(id, reason);
     }
 
     /// Counts a call that the shell refused.

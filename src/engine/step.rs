@@ -104,6 +104,15 @@ pub(crate) enum Progress {
     Gone,
 }
 
+/// What a waiter finds that only looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// A slot is there to be collected.
+    Granted,
+    Waiting,
+    Gone,
+}
+
 /// What a step did beyond its answer: to be carried out after the lock is released.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {

@@ -18,6 +18,7 @@
 //! closed by `]` or `}`). A body that is wrong only there yields its model; the server will refuse it.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use memchr::memchr;
 
@@ -26,6 +27,14 @@ pub(crate) fn top_level_model(body: &[u8]) -> Option<Cow<'_, str>> {
     let json = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     let model = decode(last_model(json)?)?;
     (!model.trim().is_empty()).then_some(model)
+}
+
+/// Where in `body` that model stands, with its quotes: for putting another one there.
+pub(crate) fn model_span(body: &[u8]) -> Option<Range<usize>> {
+    let json = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+    let model = last_model(json)?;
+    let start = model.as_ptr().addr() - body.as_ptr().addr();
+    Some(start..start + model.len())
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";

@@ -13,17 +13,19 @@ use super::call::{Admission, Call, CallEvent, Life};
 use super::clock;
 use super::key::LaneKey;
 use super::lane::LaneInner;
+use super::of_run::OfRun;
 use super::permit::Permit;
 use super::pool;
-use super::scope::Scope;
+use super::scope::{Open, Scope};
 use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry};
 use crate::engine::steering::RequestFacts;
-use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Ticket};
+use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Sight, Ticket};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
+use crate::runs::CallOfRun;
 
 /// A call that arrived this short a while ago arrives when it is queued: it goes to the end of its line, as most do, and
 /// not through the sorted part that is meant for retries.
@@ -53,13 +55,17 @@ pub struct Acquire {
 enum Stage {
     Arriving(Arriving),
     Queued(Ticket, Bounds),
+    /// A call of a run, which wants more than a slot.
+    OfRun(Box<OfRun>),
     Done,
 }
 
 struct Arriving {
     tenant: Option<Arc<str>>,
-    class: Priority,
+    class: Option<Priority>,
     admission: Admission,
+    /// The run that makes it.
+    run: Option<Arc<CallOfRun>>,
 }
 
 /// When waiting ends, and by which of its two bounds. Where both end together, the deadline is named.
@@ -97,8 +103,8 @@ impl Acquire {
     #[inline]
     fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
         Scope::complete(&mut call);
-        let Call { class, tenant, deadline, arrived_at, admission, facts, life } = call;
-        let arriving = Arriving { tenant, class: class.unwrap_or_default(), admission };
+        let Call { class, tenant, deadline, arrived_at, admission, facts, life, run } = call;
+        let arriving = Arriving { tenant, class, admission, run };
         Self { lane, life, deadline, since: arrived_at, facts, stage: Stage::Arriving(arriving) }
     }
 }
@@ -106,6 +112,9 @@ impl Acquire {
 /// A slot now or an error now.
 pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, Rejected> {
     Scope::complete(&mut call);
+    if call.run.as_ref().is_some_and(|run| run.is_over()) {
+        return Err(refuse_unasked(lane, RejectKind::RunOver));
+    }
     let now = clock::now();
     let class = call.class.unwrap_or_default();
     let granted = lane.pool.step(lane, |state, effects| {
@@ -125,11 +134,7 @@ impl Future for Acquire {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Spends the task's budget, so that a loop that is always granted cannot starve its neighbours.
         let budget = ready!(coop::poll_proceed(cx));
-        let polled = match self.stage {
-            Stage::Arriving(_) => self.arrive(cx.waker()),
-            Stage::Queued(ticket, bounds) => self.look(ticket, bounds, cx.waker()),
-            Stage::Done => panic!("polled after it was ready"),
-        };
+        let polled = self.advance(cx);
         if polled.is_ready() {
             budget.made_progress();
         }
@@ -139,13 +144,36 @@ impl Future for Acquire {
 
 impl Acquire {
     #[inline(always)]
-    fn arrive(&mut self, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
+    pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, Rejected>> {
+        match self.stage {
+            Stage::Arriving(_) => self.arrive(cx),
+            Stage::Queued(ticket, bounds) => self.look(ticket, bounds, cx.waker()),
+            Stage::OfRun(ref mut of_run) => {
+                let polled = of_run.poll(cx);
+                if polled.is_ready() {
+                    self.stage = Stage::Done;
+                }
+                polled
+            }
+            Stage::Done => panic!("polled after it was ready"),
+        }
+    }
+
+    #[inline(always)]
+    fn arrive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, Rejected>> {
         let (Some(lane), Stage::Arriving(arriving)) = (&self.lane, &mut self.stage) else {
             self.stage = Stage::Done;
             return Poll::Ready(Ok(Permit::off()));
         };
+        let Arriving { tenant, class, run, .. } = arriving;
+        // Once more: it may have been made before its scope was entered.
+        Scope::complete_late(Open { class, tenant, deadline: &mut self.deadline, run });
+        if let Some(run) = run.take() {
+            return self.enter_run(run, cx);
+        }
+        let waker = cx.waker();
         let now = clock::now();
-        let (class, deadline, since, facts) = (arriving.class, self.deadline, self.since, self.facts);
+        let (class, deadline, since, facts) = (class.unwrap_or_default(), self.deadline, self.since, self.facts);
         let granted = lane.pool.step_polled_or(
             lane,
             |state, effects| state.engine.try_acquire(lane.id, class, facts, deadline, now, effects),
@@ -174,6 +202,33 @@ impl Acquire {
                 }
                 Poll::Pending
             }
+        }
+    }
+
+    /// A call of a run: what is left of it goes on inside, beside what the run does meanwhile.
+    #[cold]
+    fn enter_run(&mut self, run: Arc<CallOfRun>, cx: &mut Context<'_>) -> Poll<Result<Permit, Rejected>> {
+        let Some(lane) = self.lane.take() else { unreachable!("who arrives has a lane") };
+        let stage = std::mem::replace(&mut self.stage, Stage::Done);
+        let (lane_of_run, life) = (lane.clone(), self.life.take());
+        let wait =
+            Self { lane: Some(lane), life, deadline: self.deadline, since: self.since, facts: self.facts, stage };
+        self.stage = Stage::OfRun(Box::new(OfRun::new(wait, lane_of_run, run)));
+        self.advance(cx)
+    }
+
+    /// Whether a slot is there to be collected. Hears of it if not.
+    pub(super) fn sight(&self, waker: &Waker) -> Sight {
+        let (Some(lane), Stage::Queued(ticket, _)) = (&self.lane, &self.stage) else { return Sight::Gone };
+        let now = clock::now();
+        lane.pool.step_polled(lane, |state, effects| state.engine.look(lane.id, ticket.id, waker, now, effects))
+    }
+
+    /// Its place in line when it came, from 1.
+    pub(super) fn position(&self) -> Option<u32> {
+        match self.stage {
+            Stage::Queued(ticket, _) => Some(position(ticket)),
+            _ => None,
         }
     }
 
@@ -279,7 +334,7 @@ fn join(
     }
     let bounds = Bounds::of(deadline, state.engine.lane_policy(lane.id).queue_timeout, now);
     let ask = Ask {
-        class: arriving.class,
+        class: arriving.class.unwrap_or_default(),
         tenant: arriving.tenant.take(),
         arrived_at: if now.since(since) < JUST_NOW { now } else { since },
         expires_at: bounds.expires_at,
@@ -289,6 +344,21 @@ fn join(
         Ok(ticket) => Arrival::Queued(ticket, bounds),
         Err(refusal) => Arrival::Refused(refuse_place(lane, refusal, bounds, state)),
     }
+}
+
+/// For a call that is refused before it asks for a slot.
+pub(super) fn refuse_unasked(lane: &LaneInner, kind: RejectKind) -> Rejected {
+    let refused = lane.pool.step(lane, |state, _| {
+        state.engine.refuse(lane.id, kind.reason());
+        Refused::new(lane, kind, Bound::None, None, state)
+    });
+    refused.on_arrival(lane)
+}
+
+/// For a call that leaves its line, and is counted as having given up there.
+pub(super) fn refuse_waiting(lane: &LaneInner, kind: RejectKind, position: Option<u32>) -> Rejected {
+    let refused = lane.pool.step(lane, |state, _| Refused::new(lane, kind, Bound::None, None, state));
+    refused.after(lane, Duration::ZERO, position)
 }
 
 fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -> Refused {

@@ -13,6 +13,7 @@ use super::permit::Admitted;
 use crate::engine::priority::Priority;
 use crate::engine::steering::RequestFacts;
 use crate::engine::time::Time;
+use crate::runs::{CallOfRun, RunHandle, Whose};
 
 /// One logical call: its class, tenant, deadline and first arrival.
 ///
@@ -45,6 +46,8 @@ pub struct Call {
     pub(crate) facts: RequestFacts,
     /// Shared by the clones; `None` for calls that are tried once.
     pub(crate) life: Option<Arc<Life>>,
+    /// The run that makes it. A pointer, since each waiter's future has room for a call.
+    pub(crate) run: Option<Arc<CallOfRun>>,
 }
 
 /// What the attempts of a call share.
@@ -121,6 +124,7 @@ impl Call {
             admission: Admission::Wait,
             facts: RequestFacts::default(),
             life: None,
+            run: None,
         }
     }
 
@@ -154,6 +158,20 @@ impl Call {
     #[must_use]
     pub fn with_listener(self, listener: impl Fn(CallEvent<'_>) + Send + Sync + 'static) -> Self {
         Self { life: Some(Arc::new(Life { attempts: AtomicU32::new(0), listener: Some(Box::new(listener)) })), ..self }
+    }
+
+    /// The run's *own turn*: while the call waits for its lane, the run lends its slot. See
+    /// [`RunHandle::turn`](crate::RunHandle::turn) for which calls may, and for a way to say so of a whole future.
+    #[must_use]
+    pub fn own_turn(self, run: &RunHandle) -> Self {
+        Self { run: Some(Arc::new(run.call(Whose::OwnTurn))), ..self }
+    }
+
+    /// A call that the run makes beside its own turns, for a tool for instance. It never lends the run's slot. See
+    /// [`RunHandle::beside`](crate::RunHandle::beside).
+    #[must_use]
+    pub fn beside(self, run: &RunHandle) -> Self {
+        Self { run: Some(Arc::new(run.call(Whose::Beside))), ..self }
     }
 
     /// The class, if one was given.

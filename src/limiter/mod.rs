@@ -9,6 +9,7 @@ mod lane;
 #[cfg(all(test, inflight_loom))]
 mod loom_models;
 mod observer;
+mod of_run;
 mod permit;
 mod pool;
 mod registry;
@@ -33,6 +34,7 @@ use self::registry::Registry;
 pub use self::scope::{InCurrentScope, Scope, Scoped};
 use self::shared::Shared;
 use crate::config::{ConfigError, LimitConfig, Policy};
+use crate::engine::priority::Priority;
 use crate::error::Rejected;
 use crate::snapshot::Snapshot;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -124,6 +126,12 @@ impl Limiter {
             Some(lane) => Lane { inner: lane }.try_acquire(call),
             None => Ok(Permit::off()),
         }
+    }
+
+    /// Whether a call of this class would not be sent at once. A moment later that may be different.
+    pub(crate) fn would_wait(&self, lane: &LaneKey, class: Option<Priority>) -> bool {
+        let Some(lane) = self.find(lane.as_ref()) else { return false };
+        lane.pool.read(|engine| engine.would_wait(lane.id, class.unwrap_or_default(), clock::now()))
     }
 
     /// Looks a lane up, or makes it. `None` when the limiter is off.

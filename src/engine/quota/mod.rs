@@ -214,8 +214,7 @@ impl Used {
             Some(seen) if outcome != Outcome::Success => seen.min(charged.output),
             _ => charged.output,
         };
-        let tokens =
-            Tokens { input: usage.input.unwrap_or(charged.input), output: usage.output.unwrap_or(unreported) };
+        let tokens = Tokens { input: usage.input.unwrap_or(charged.input), output: usage.output.unwrap_or(unreported) };
         Self { tokens, is_request: true }
     }
 }
