@@ -63,7 +63,7 @@ async fn page() -> Result<(), BoxError> {
     let server = Server::start(Lending::On, OFF).await?;
     println!("{}/", server.url());
     loop {
-        driver::run(&server, Burst { local: 12, cloud: 12 }).await?;
+        driver::run(&server, Burst { local: 12, cloud: 60 }).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
