@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::quota::Dimension;
 use crate::engine::totals::Reason;
 use crate::limiter::key::LaneKey;
 
@@ -59,6 +60,7 @@ pub(crate) enum Bound {
     None,
     Count(u32),
     Time(Duration),
+    Tokens(u32),
 }
 
 /// Why a call was refused.
@@ -82,6 +84,12 @@ pub enum RejectKind {
     /// The upstream asked for a pause that outlasts the call's deadline or queue timeout;
     /// [`retry_after`](Rejected::retry_after) is what is left of it.
     Paused,
+    /// This budget per minute has not enough left for the call, and it may not wait
+    /// ([`WhenShort::Refuse`](crate::WhenShort::Refuse), or [`Admission::Reject`](crate::Admission::Reject));
+    /// [`retry_after`](Rejected::retry_after) is the time until there will be.
+    Short(Dimension),
+    /// The call may use more than this budget per minute can ever hold.
+    TooLarge(Dimension),
     /// No slot was free and the call asked not to wait ([`Admission::Reject`](crate::Admission::Reject)).
     Busy,
     /// The limiter was closed.
@@ -208,6 +216,7 @@ impl fmt::Display for Rejection {
             Bound::None => {}
             Bound::Count(most) => write!(f, " (at most {most} may wait)")?,
             Bound::Time(after) => write!(f, " ({})", shown(after))?,
+            Bound::Tokens(most) => write!(f, " (it holds {most})")?,
         }
         write!(f, ", waited {}", shown(self.waited))?;
         if let Some(position) = self.position {
@@ -229,6 +238,8 @@ impl fmt::Display for Rejection {
             RejectKind::Deadline => "; see the deadline of the call, `max_inflight`",
             RejectKind::Paused => "; see `queue_timeout` and the deadline of the call, `max_pause`",
             RejectKind::Busy => "; see the call's `Admission`, `max_inflight`",
+            RejectKind::Short(_) => "; see the quota's `when_short` and the call's `Admission`",
+            RejectKind::TooLarge(_) => "; see the quota's `burst` and the call's maximum of output tokens",
             RejectKind::OverBudget => "; see `budget_checks` and the budget of its run",
             RejectKind::Closed | RejectKind::RunOver => "",
         })
@@ -244,6 +255,8 @@ impl RejectKind {
             Self::Paused => Reason::Paused,
             Self::Busy => Reason::Busy,
             Self::Closed => Reason::Closed,
+            Self::Short(_) => Reason::Short,
+            Self::TooLarge(_) => Reason::TooLarge,
             Self::OverBudget => Reason::OverBudget,
             Self::RunOver => Reason::RunOver,
         }
@@ -253,6 +266,8 @@ impl RejectKind {
 impl fmt::Display for RejectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Short(dimension) => return write!(f, "not enough left of `{dimension}`"),
+            Self::TooLarge(dimension) => return write!(f, "more than `{dimension}` can ever allow"),
             Self::QueueFull(QueueBound::Lane) => "the lane's queue is full",
             Self::QueueFull(QueueBound::Class) => "the queue of its class is full",
             Self::QueueFull(QueueBound::Tenant) => "the queue of its tenant is full",

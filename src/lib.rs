@@ -111,15 +111,19 @@ pub use self::adapters::async_openai;
 pub use self::adapters::prometheus;
 #[cfg(feature = "reqwest-middleware")]
 pub use self::adapters::reqwest_middleware;
-pub use self::config::{Aging, BudgetChecks, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, RunConfig};
+pub use self::config::{
+    Aging, BudgetChecks, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RunConfig,
+};
 pub use self::engine::change::{Cause, ChangeKind};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};
+pub use self::engine::quota::{Dimension, WhenShort};
 pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::http::{
-    BodyHints, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody, Peeked,
-    ProviderClassify, RequestHead, ResponseBody, ResponseFuture, RunStatsService, SnapshotFuture, SnapshotService,
+    BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody,
+    Peeked, ProviderClassify, RequestHead, ResponseBody, ResponseFuture, RunStatsService, SnapshotFuture,
+    SnapshotService, TokenEstimator,
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{

@@ -3,9 +3,10 @@ use std::time::Duration;
 use super::check::check;
 use super::duration::{OrOff, Text};
 use super::pattern::matches;
-use super::{ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit};
+use super::{ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota};
 use crate::engine::pause::PauseBounds;
 use crate::engine::policy::{LanePolicy, SlotPolicy};
+use crate::engine::quota::WhenShort;
 use crate::engine::steering::Steering;
 use crate::limiter::key::{Kind, LaneKey};
 
@@ -34,10 +35,13 @@ impl Policy {
     pub(crate) fn compile(config: LimitConfig) -> Result<Self, ConfigError> {
         check(&config)?;
         let limits = |lane: &LaneOverride| {
-            lane.max_inflight.is_some_and(|limit| limit > 0) || lane.limit.as_ref().is_some_and(|it| !it.is_fixed())
+            lane.max_inflight.is_some_and(|limit| limit > 0)
+                || lane.limit.as_ref().is_some_and(|it| !it.is_fixed())
+                || lane.quota.is_some()
         };
         let enabled = config.max_inflight > 0
             || !config.limit.is_fixed()
+            || config.quota.is_some()
             || config.overrides.iter().any(limits)
             || !config.pools.is_empty();
         Ok(Self { config, enabled })
@@ -56,7 +60,26 @@ impl Policy {
                 apply(entry, &mut rules);
             }
         }
+        rules.admission.when_short = self.lane_quota(lane).map_or(WhenShort::Queue, |quota| quota.when_short);
         rules
+    }
+
+    /// What the lane may use per minute: of several matching overrides that say so, the last.
+    pub(crate) fn lane_quota(&self, lane: &LaneKey) -> Option<&Quota> {
+        if self.config.overrides.iter().all(|entry| entry.quota.is_none()) {
+            return self.config.quota.as_ref();
+        }
+        self.last_override(lane, |entry| entry.quota.as_ref()).or(self.config.quota.as_ref())
+    }
+
+    pub(crate) fn pool_quota(&self, endpoint: &str, kind: Kind) -> Option<&Quota> {
+        self.pool_entry(endpoint, kind)?.quota.as_ref()
+    }
+
+    /// What the last matching override says that says something.
+    fn last_override<T>(&self, lane: &LaneKey, says: impl Fn(&LaneOverride) -> Option<&T>) -> Option<&T> {
+        let shown = lane.to_string();
+        self.config.overrides.iter().rev().filter(|entry| matches(&entry.lane, &shown)).find_map(says)
     }
 
     /// What decides the lane's limit: of several matching overrides that say so, the last.
@@ -64,9 +87,7 @@ impl Policy {
         if self.config.overrides.iter().all(|entry| entry.limit.is_none()) {
             return &self.config.limit;
         }
-        let shown = lane.to_string();
-        let mut matching = self.config.overrides.iter().rev().filter(|entry| matches(&entry.lane, &shown));
-        matching.find_map(|entry| entry.limit.as_ref()).unwrap_or(&self.config.limit)
+        self.last_override(lane, |entry| entry.limit.as_ref()).unwrap_or(&self.config.limit)
     }
 
     /// A new controller for the lane, if its limit is not fixed.
@@ -119,6 +140,7 @@ impl Policy {
                 max_queue_per_tenant: config.max_queue_per_tenant,
                 aging_step: config.aging_step.step(),
                 pauses: PauseBounds { min: config.min_pause, max: config.max_pause },
+                when_short: WhenShort::Queue,
             },
             guards: Guards { first_byte: config.first_byte_timeout, idle: config.idle_timeout },
         }

@@ -59,7 +59,7 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
 fn pools() -> impl Strategy<Value = PoolLimit> {
     let kinds = prop::sample::select(vec![Kind::Chat, Kind::Embedding, Kind::Other]);
     ("[ef*]{1,2}", maybe(kinds), counts(), maybe(reserves())).prop_map(|(endpoint, kind, max_inflight, reserve)| {
-        PoolLimit { endpoint, kind, max_inflight, limit: Limit::Fixed, interactive_reserve: reserve }
+        PoolLimit { endpoint, kind, max_inflight, limit: Limit::Fixed, quota: None, interactive_reserve: reserve }
     })
 }
 
@@ -92,7 +92,7 @@ prop_compose! {
         LimitConfig {
             max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
             max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
-            pools, limit,
+            pools, limit, quota: None,
         }
     }
 }

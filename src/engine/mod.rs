@@ -23,6 +23,7 @@
 //! 5. offered = granted + refused + cancelled + queued.
 //! 6. Callers that are not interactive together hold fewer than `limit - reserve` slots when one of them is granted.
 
+pub(crate) mod asked;
 pub(crate) mod capacity;
 pub(crate) mod change;
 pub(crate) mod controller;

@@ -9,6 +9,8 @@ pub(crate) enum Reason {
     QueueTimeout,
     Deadline,
     Paused,
+    Short,
+    TooLarge,
     Busy,
     Closed,
     OverBudget,
@@ -16,11 +18,13 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::QueueFull,
         Self::QueueTimeout,
         Self::Deadline,
         Self::Paused,
+        Self::Short,
+        Self::TooLarge,
         Self::Busy,
         Self::Closed,
         Self::OverBudget,
@@ -33,6 +37,8 @@ impl Reason {
             Self::QueueTimeout => "queue_timeout",
             Self::Deadline => "deadline",
             Self::Paused => "paused",
+            Self::Short => "short",
+            Self::TooLarge => "too_large",
             Self::Busy => "busy",
             Self::Closed => "closed",
             Self::OverBudget => "over_budget",

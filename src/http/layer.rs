@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::classify::Classify;
+use super::estimate::TokenEstimator;
 use super::options::{Options, RequestHead};
 use super::service::InflightLimit;
 use crate::limiter::Limiter;
@@ -80,6 +81,14 @@ impl InflightLimitLayer {
     #[must_use]
     pub fn classify(mut self, classify: impl Classify) -> Self {
         Arc::make_mut(&mut self.options).classify = Arc::new(classify);
+        self
+    }
+
+    /// Guesses the tokens of prompts by your own rule, where a [`Quota`](crate::Quota) charges them. Default:
+    /// [`BytesOverFour`](crate::BytesOverFour).
+    #[must_use]
+    pub fn estimate_tokens(mut self, estimator: impl TokenEstimator) -> Self {
+        Arc::make_mut(&mut self.options).estimator = Arc::new(estimator);
         self
     }
 }

@@ -17,11 +17,12 @@ use super::of_run::OfRun;
 use super::permit::Permit;
 use super::pool;
 use super::scope::{Open, Scope};
+use crate::engine::asked::Asked;
 use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry};
-use crate::engine::steering::RequestFacts;
-use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Sight, Ticket};
+use crate::engine::quota::WhenShort;
+use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Request, Sight, Ticket};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
@@ -48,7 +49,6 @@ pub struct Acquire {
     deadline: Time,
     /// When the call arrived; once it is queued, when that was.
     since: Time,
-    facts: RequestFacts,
     stage: Stage,
 }
 
@@ -64,6 +64,7 @@ struct Arriving {
     tenant: Option<Arc<str>>,
     class: Option<Priority>,
     admission: Admission,
+    asked: Asked,
     /// The run that makes it.
     run: Option<Arc<CallOfRun>>,
 }
@@ -103,9 +104,9 @@ impl Acquire {
     #[inline]
     fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
         Scope::complete(&mut call);
-        let Call { class, tenant, deadline, arrived_at, admission, facts, life, run } = call;
-        let arriving = Arriving { tenant, class, admission, run };
-        Self { lane, life, deadline, since: arrived_at, facts, stage: Stage::Arriving(arriving) }
+        let Call { class, tenant, deadline, arrived_at, admission, asked, life, run } = call;
+        let arriving = Arriving { tenant, class, admission, asked, run };
+        Self { lane, life, deadline, since: arrived_at, stage: Stage::Arriving(arriving) }
     }
 }
 
@@ -118,7 +119,8 @@ pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, R
     let now = clock::now();
     let class = call.class.unwrap_or_default();
     let granted = lane.pool.step(lane, |state, effects| {
-        let granted = state.engine.try_acquire(lane.id, class, call.facts, call.deadline, now, effects);
+        let request = Request { class, asked: call.asked, deadline: call.deadline };
+        let granted = state.engine.try_acquire(lane.id, request, now, effects);
         granted.map_err(|blocked| refuse_to_wait(lane, blocked, state))
     });
     match granted {
@@ -173,12 +175,13 @@ impl Acquire {
         }
         let waker = cx.waker();
         let now = clock::now();
-        let (class, deadline, since, facts) = (class.unwrap_or_default(), self.deadline, self.since, self.facts);
+        let (class, asked, deadline) = (class.unwrap_or_default(), arriving.asked, self.deadline);
+        let (request, since) = (Request { class, asked, deadline }, self.since);
         let granted = lane.pool.step_polled_or(
             lane,
-            |state, effects| state.engine.try_acquire(lane.id, class, facts, deadline, now, effects),
+            |state, effects| state.engine.try_acquire(lane.id, request, now, effects),
             |blocked, state| {
-                if arriving.admission == Admission::Reject || blocked.is_final() {
+                if arriving.admission == Admission::Reject || blocked.is_final() || may_not_wait(lane, blocked, state) {
                     Arrival::Refused(refuse_to_wait(lane, blocked, state))
                 } else {
                     join(lane, arriving, deadline, since, waker, now, state)
@@ -211,8 +214,7 @@ impl Acquire {
         let Some(lane) = self.lane.take() else { unreachable!("who arrives has a lane") };
         let stage = std::mem::replace(&mut self.stage, Stage::Done);
         let (lane_of_run, life) = (lane.clone(), self.life.take());
-        let wait =
-            Self { lane: Some(lane), life, deadline: self.deadline, since: self.since, facts: self.facts, stage };
+        let wait = Self { lane: Some(lane), life, deadline: self.deadline, since: self.since, stage };
         self.stage = Stage::OfRun(Box::new(OfRun::new(wait, lane_of_run, run)));
         self.advance(cx)
     }
@@ -247,7 +249,7 @@ impl Acquire {
 
     fn look_again(&mut self, ticket: Ticket, bounds: Bounds, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let Some(lane) = &self.lane else { unreachable!("who is queued has a lane") };
-        let look = Look { waker, facts: self.facts, deadline: self.deadline };
+        let look = Look { waker, deadline: self.deadline };
         let now = clock::now();
         let progress = lane.pool.step_polled(lane, |state, effects| {
             match state.engine.collect(lane.id, ticket.id, look, now, effects) {
@@ -340,7 +342,7 @@ fn join(
         expires_at: bounds.expires_at,
         expiry: bounds.expiry,
     };
-    match state.engine.enqueue(lane.id, ask, waker.clone(), now) {
+    match state.engine.enqueue(lane.id, ask, arriving.asked, waker.clone(), now) {
         Ok(ticket) => Arrival::Queued(ticket, bounds),
         Err(refusal) => Arrival::Refused(refuse_place(lane, refusal, bounds, state)),
     }
@@ -367,7 +369,18 @@ fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -
         Blocked::Paused(left) => refuse(lane, RejectKind::Paused, Bound::None, Some(left), state),
         Blocked::PastDeadline => refuse(lane, RejectKind::Deadline, Bound::None, None, state),
         Blocked::Closed => refuse(lane, RejectKind::Closed, Bound::None, None, state),
+        Blocked::Short(dimension, left) => refuse(lane, RejectKind::Short(dimension), Bound::None, Some(left), state),
+        Blocked::TooLarge(dimension, capacity) => {
+            let most = u32::try_from(capacity).unwrap_or(u32::MAX);
+            refuse(lane, RejectKind::TooLarge(dimension), Bound::Tokens(most), None, state)
+        }
     }
+}
+
+/// Where a call is not to wait for tokens.
+#[cold]
+fn may_not_wait(lane: &LaneInner, blocked: Blocked, state: &pool::State) -> bool {
+    matches!(blocked, Blocked::Short(..)) && state.engine.lane_policy(lane.id).when_short == WhenShort::Refuse
 }
 
 fn refuse_place(lane: &LaneInner, refusal: Refusal, bounds: Bounds, state: &mut pool::State) -> Refused {

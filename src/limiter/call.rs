@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use super::clock;
 use super::key::LaneKey;
 use super::permit::Admitted;
+use crate::engine::asked::Asked;
 use crate::engine::priority::Priority;
-use crate::engine::steering::RequestFacts;
+use crate::engine::quota::Tokens;
 use crate::engine::time::Time;
 use crate::runs::{CallOfRun, RunHandle, Whose};
 
@@ -43,7 +44,7 @@ pub struct Call {
     pub(crate) arrived_at: Time,
     pub(crate) admission: Admission,
     /// Of the request that carries it.
-    pub(crate) facts: RequestFacts,
+    pub(crate) asked: Asked,
     /// Shared by the clones; `None` for calls that are tried once.
     pub(crate) life: Option<Arc<Life>>,
     /// The run that makes it. A pointer, since each waiter's future has room for a call.
@@ -122,7 +123,7 @@ impl Call {
             deadline: Time::NEVER,
             arrived_at: Time::NEVER,
             admission: Admission::Wait,
-            facts: RequestFacts::default(),
+            asked: Asked::default(),
             life: None,
             run: None,
         }
@@ -132,6 +133,20 @@ impl Call {
     #[must_use]
     pub fn with_tenant(self, tenant: impl Into<Arc<str>>) -> Self {
         Self { tenant: Some(tenant.into()), ..self }
+    }
+
+    /// What the call may use of a budget per minute: tokens of its prompt, and the most tokens of its answer. Calls over HTTP
+    /// have both read from the request where this is not said.
+    ///
+    /// ```
+    /// use tower_inflight::{Call, Priority};
+    ///
+    /// let call = Call::new(Priority::Bulk).with_tokens(3_000, 1_000);
+    /// ```
+    #[must_use]
+    pub fn with_tokens(mut self, input: u32, max_output: u32) -> Self {
+        self.asked.tokens = Tokens { input, output: max_output };
+        self
     }
 
     /// No attempt is sent after this moment. Waiting ends then, with [`RejectKind::Deadline`](crate::RejectKind::Deadline);

@@ -9,7 +9,7 @@ use super::clock;
 use super::key::LaneKey;
 use super::permit::Permit;
 use super::pool::{Pool, seed};
-use crate::config::{Guards, Policy};
+use crate::config::{Guards, Policy, Quota};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
@@ -18,7 +18,7 @@ use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::Rejected;
 use crate::meters::Meters;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::trace;
 
 /// A lane, looked up once: for callers that make many calls on the same lane without HTTP.
@@ -70,6 +70,8 @@ pub(crate) struct LaneInner {
     pub(super) id: LaneId,
     pub(super) meters: Arc<Meters>,
     guards: GuardCells,
+    /// 0: calls are not charged.
+    unsaid_output: AtomicU32,
     /// Its controller is of the user's own making: a reload leaves it alone.
     is_steered_by_user: bool,
     /// Looked up since the registry last searched for lanes to evict.
@@ -89,7 +91,25 @@ impl LaneInner {
         let cells = GuardCells::default();
         cells.set(guards);
         let is_recent = AtomicBool::new(true);
-        Self { key: Arc::new(key), pool, id, meters, guards: cells, is_steered_by_user, is_recent }
+        Self {
+            key: Arc::new(key),
+            pool,
+            id,
+            meters,
+            guards: cells,
+            unsaid_output: AtomicU32::new(0),
+            is_steered_by_user,
+            is_recent,
+        }
+    }
+
+    /// What a call is charged for its answer that does not say how long it may be; `None`: calls here are not charged.
+    pub(crate) fn unsaid_output(&self) -> Option<u32> {
+        Some(self.unsaid_output.load(Ordering::Relaxed)).filter(|tokens| *tokens > 0)
+    }
+
+    pub(super) fn charge_unsaid(&self, tokens: u32) {
+        self.unsaid_output.store(tokens, Ordering::Relaxed);
     }
 
     pub(crate) fn guards(&self) -> Guards {
@@ -100,6 +120,7 @@ impl LaneInner {
     pub(super) fn reconfigure(&self, before: &Policy, policy: &Policy) {
         let rules = policy.lane(&self.key);
         self.guards.set(rules.guards);
+        self.charge_unsaid(self.pool.max_output(policy.lane_quota(&self.key), policy));
         let is_same = self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key);
         let steering = (!is_same).then(|| policy.steer_lane(&self.key, seed()));
         let now = clock::now();
@@ -109,6 +130,7 @@ impl LaneInner {
                 Some(steering) => state.engine.steer_lane(self.id, steering, rules.admission, effects),
                 None => state.engine.set_lane_policy(self.id, rules.admission, effects),
             }
+            state.engine.set_lane_quota(self.id, policy.lane_quota(&self.key).map(Quota::policy), now);
         });
     }
 

@@ -11,6 +11,7 @@ use super::lane::LaneInner;
 use crate::config::Guards;
 use crate::engine::outcome::{Outcome, Verdict};
 use crate::engine::priority::Priority;
+use crate::engine::quota::Usage;
 use crate::engine::steering::Ending;
 use crate::engine::step::Grant;
 use crate::engine::time::Time;
@@ -160,6 +161,7 @@ impl Permit {
             first_byte_at: self.first_byte_at,
             further_chunks: self.chunks.saturating_sub(1),
             answer_bytes: self.bytes,
+            usage: Usage::default(),
         };
         lane.pool.step(lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
         let first_byte = (self.first_byte_at != Time::ZERO).then(|| self.first_byte_at.since(grant.granted_at));

@@ -13,7 +13,7 @@ use super::lane::{LaneInner, Place};
 use super::observer::{LimitChange, Subject};
 use super::shared::Shared;
 use super::timer;
-use crate::config::Policy;
+use crate::config::{Policy, Quota};
 use crate::engine::change::ChangeKind;
 use crate::engine::pool::{self as engine, Figures};
 use crate::engine::queue::WaiterId;
@@ -68,6 +68,7 @@ impl Pool {
         let is_steered_by_user = own.is_some();
         let steering = own.or_else(|| policy.steer_pool(endpoint, kind, seed()));
         let mut engine = engine::Pool::new(policy.pool(endpoint, kind), steering, seed());
+        engine.set_quota(policy.pool_quota(endpoint, kind).map(Quota::policy), clock::now());
         if shared.is_closed() {
             engine.close(clock::now(), &mut Effects::default());
         }
@@ -94,14 +95,23 @@ impl Pool {
         let steering = own.or_else(|| policy.steer_lane(&key, seed()));
         let state = &mut lock(&self.locked).state;
         let id = state.engine.add_lane(rules.admission, steering);
+        let quota = policy.lane_quota(&key);
+        state.engine.set_lane_quota(id, quota.map(Quota::policy), clock::now());
+        let max_output = self.max_output(quota, policy);
         let place = Place { pool: self.clone(), id, is_steered_by_user };
         let lane = Arc::new(LaneInner::new(key, place, meters, rules.guards));
+        lane.charge_unsaid(max_output);
         if state.lanes.len() <= id.index() {
             state.lanes.resize_with(id.index() + 1, Entry::default);
         }
         state.lanes[id.index()] = Entry { lane: Arc::downgrade(&lane), told: Figures::default() };
         state.tell(&lane);
         lane
+    }
+
+    /// What a call of a lane with this quota is charged for its answer where it says nothing; 0: nobody is charged.
+    pub(super) fn max_output(&self, of_lane: Option<&Quota>, policy: &Policy) -> u32 {
+        of_lane.or_else(|| policy.pool_quota(self.key.endpoint(), self.key.kind())).map_or(0, |quota| quota.max_output)
     }
 
     /// Steps the engine for one lane.
@@ -196,6 +206,7 @@ impl Pool {
                 Some(steering) => state.engine.steer(steering, rules, effects),
                 None => state.engine.set_policy(rules, effects),
             }
+            state.engine.set_quota(policy.pool_quota(endpoint, kind).map(Quota::policy), now);
             state.engine.dispatch_all(now, effects);
         });
     }

@@ -8,6 +8,8 @@ mod bucket;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use self::bucket::Bucket;
 use super::outcome::Outcome;
 use super::time::Time;
@@ -51,6 +53,24 @@ impl fmt::Display for Dimension {
     }
 }
 
+/// What becomes of a call for which a budget per minute has not enough left.
+///
+/// ```
+/// assert_eq!(serde_json::to_string(&tower_inflight::WhenShort::Refuse)?, r#""refuse""#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum WhenShort {
+    /// It waits in line, by class and arrival like all others.
+    #[default]
+    Queue,
+    /// It is refused on arrival, with the time until there will be enough. One that has to wait for a slot first, and finds
+    /// too little when it is first in line, waits for the rest.
+    Refuse,
+}
+
 /// What a lane or pool may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaPolicy {
@@ -87,6 +107,26 @@ pub(crate) struct Usage {
     pub(crate) output: Option<u32>,
     /// Of the answer, as far as it was seen to pass; `None`: nobody could tell.
     pub(crate) output_seen: Option<u32>,
+}
+
+/// Tokens of a lane, ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    /// Charged before calls were sent.
+    pub(crate) admitted: u64,
+    /// Of these, what came back.
+    pub(crate) refunded: u64,
+    /// Used beyond what was charged.
+    pub(crate) beyond: u64,
+}
+
+impl Spent {
+    pub(crate) fn settle(&mut self, charged: Tokens, used: Tokens) {
+        let [charged, used] = [charged, used].map(|it| u64::from(it.input) + u64::from(it.output));
+        self.admitted += charged;
+        self.refunded += charged.saturating_sub(used);
+        self.beyond += used.saturating_sub(charged);
+    }
 }
 
 #[derive(Debug)]
@@ -170,6 +210,11 @@ impl Quota {
                 bucket.lower_to(left, now);
             }
         }
+    }
+
+    /// Nothing of it is in use: it may be forgotten.
+    pub(crate) fn is_full(&mut self, now: Time) -> bool {
+        self.limited_mut().all(|(_, bucket)| bucket.balance(now) >= bucket.capacity())
     }
 
     /// What is left in each dimension; below zero: to be repaid.

@@ -200,7 +200,7 @@ fn an_idle_lane_is_kept_for_a_reduced_limit_and_not_for_a_bound() {
     let _other = bench.pool.add_lane(policy(1), None);
     let grant = bench.come(lane, Priority::Default).grant();
     bench.succeed(lane, grant);
-    assert!(bench.pool.lane(lane).is_idle(bench.now), "4 is all that the configuration allows");
+    assert!(bench.pool.lane_mut(lane).is_idle(bench.now), "4 is all that the configuration allows");
     let grant = bench.come(lane, Priority::Default).grant();
     strings.lock().unwrap().limit = 3;
     bench.succeed(lane, grant);

@@ -143,8 +143,8 @@ impl World {
     fn arrive(&mut self, lane: usize, timeout: Option<Duration>) -> Checked {
         let id = self.lanes[lane];
         let may_go = self.is_open(lane)?;
-        let (facts, mut effects) = (RequestFacts::default(), Effects::default());
-        let came = self.pool.try_acquire(id, Priority::Default, facts, Time::NEVER, self.now, &mut effects);
+        let mut effects = Effects::default();
+        let came = self.pool.try_acquire(id, Request::of(Priority::Default), self.now, &mut effects);
         prop_assert_eq!(came.is_ok(), may_go);
         let (woken, expires_at) = (Arc::<Flag>::default(), timeout.map_or(Time::NEVER, |timeout| self.now + timeout));
         let place = match (came, timeout) {
@@ -161,7 +161,7 @@ impl World {
                     expires_at,
                     expiry: Expiry::QueueTimeout,
                 };
-                match (self.pool.enqueue(id, ask, Waker::from(woken.clone()), self.now), blocked) {
+                match (self.pool.enqueue(id, ask, Asked::default(), Waker::from(woken.clone()), self.now), blocked) {
                     (Ok(ticket), _) => Place::Queued(ticket.id),
                     (Err(Refusal::Expired), _) => return Ok(()),
                     (Err(Refusal::Paused(left)), Blocked::Paused(of_try)) => {
@@ -194,7 +194,7 @@ impl World {
         }
         let waker = Waker::from(call.woken.clone());
         let mut effects = Effects::default();
-        let look = Look { waker: &waker, facts: RequestFacts::default(), deadline: Time::NEVER };
+        let look = Look { waker: &waker, deadline: Time::NEVER };
         let progress = self.pool.collect(id, waiter, look, self.now, &mut effects);
         let place = match (progress, place) {
             (Progress::Granted(grant), Place::Granted(..)) => Place::Sent(grant, Time::ZERO),
