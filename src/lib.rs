@@ -100,6 +100,7 @@ pub mod simulator;
 mod snapshot;
 mod sync;
 mod trace;
+mod usage;
 
 #[cfg(feature = "async-openai")]
 pub use self::adapters::async_openai;
@@ -121,6 +122,7 @@ pub use self::limiter::{
     Scoped, StillInFlight,
 };
 pub use self::snapshot::{ByPriority, LaneSnapshot, Snapshot};
+pub use self::usage::{CachedInput, Reading, Usage, UsageTap};
 
 /// Any error, boxed: what services under this layer fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
