@@ -114,7 +114,7 @@ pub use self::engine::priority::{Priority, UnknownPriority};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::http::{
     BodyHints, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody, Peeked,
-    ProviderClassify, RequestHead, ResponseBody, ResponseFuture, SnapshotFuture, SnapshotService,
+    ProviderClassify, ReadUsage, ReleaseOn, RequestHead, ResponseBody, ResponseFuture, SnapshotFuture, SnapshotService,
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{

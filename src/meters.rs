@@ -16,6 +16,7 @@ use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
 use crate::engine::totals::Reason;
 use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::usage::Usage;
 
 /// Upper bounds in seconds of the buckets for waiting and hold times.
 #[cfg(feature = "prometheus")]
@@ -41,6 +42,7 @@ pub(crate) struct Meters {
     outcomes: [Lazy<Counter>; Outcome::ALL.len()],
     refusals: [Lazy<Counter>; Reason::ALL.len()],
     abandoned: Lazy<Counter>,
+    tokens: Lazy<TokenCounters>,
 }
 
 /// What every lane has from the start, so that it shows as zero and not as missing.
@@ -51,6 +53,13 @@ struct Handles {
     timeouts: Counter,
     first_byte: Histogram,
     hold: Histogram,
+}
+
+/// Only lanes whose answers are read have them.
+struct TokenCounters {
+    input: Counter,
+    output: Counter,
+    unknown: Counter,
 }
 
 /// A count that a gauge shows.
@@ -68,7 +77,7 @@ struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 9] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 12] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -82,6 +91,9 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 9] = [
     ("refusals_total", metrics::Unit::Count, "Calls that were refused without being sent, by reason."),
     ("first_byte_seconds", metrics::Unit::Seconds, "From the grant to the first byte of the answer's body."),
     ("hold_seconds", metrics::Unit::Seconds, "How long calls held their slot."),
+    ("tokens_input_total", metrics::Unit::Count, "Tokens of input that answers reported."),
+    ("tokens_output_total", metrics::Unit::Count, "Tokens of output that answers reported."),
+    ("usage_unknown_total", metrics::Unit::Count, "Answers that were read for their usage and reported none."),
 ];
 
 impl Meters {
@@ -98,6 +110,7 @@ impl Meters {
             outcomes: Default::default(),
             refusals: Default::default(),
             abandoned: Lazy::default(),
+            tokens: Lazy::default(),
         }
     }
 
@@ -183,6 +196,24 @@ impl Meters {
         });
     }
 
+    pub(crate) fn used(&self, usage: Usage) {
+        contained(|| {
+            let tokens = self.tokens.get_or_make(|| {
+                let counter = |what: &str| metrics::counter!(self.name(what), "lane" => self.lane.clone());
+                TokenCounters {
+                    input: counter("tokens_input_total"),
+                    output: counter("tokens_output_total"),
+                    unknown: counter("usage_unknown_total"),
+                }
+            });
+            if usage.is_unknown() {
+                return tokens.unknown.increment(1);
+            }
+            tokens.input.increment(usage.input_tokens.unwrap_or(0));
+            tokens.output.increment(usage.output_tokens.unwrap_or(0));
+        });
+    }
+
     #[inline]
     fn handles(&self) -> &Handles {
         self.handles.0.get().unwrap_or_else(|| self.make_handles())
@@ -213,7 +244,7 @@ impl Meters {
 }
 
 /// The panic has been reported by the hook of whoever wants to know; nothing of ours is broken by it.
-fn contained(record: impl FnOnce()) {
+pub(crate) fn contained(record: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(record));
 }
 

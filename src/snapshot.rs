@@ -11,6 +11,7 @@ use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
 use crate::engine::totals::Reason;
 use crate::limiter::key::LaneKey;
+use crate::limiter::tokens::TokenTotals;
 
 /// The state of every lane at one moment. Serialises to the JSON that telemetry serves; `{"enabled":false}` when the
 /// limiter is off.
@@ -85,6 +86,12 @@ pub struct LaneSnapshot {
     pub refused: BTreeMap<&'static str, u64>,
     /// Calls whose callers gave up while they waited.
     pub abandoned: u64,
+    /// Tokens of input that the answers reported, see [`Usage`](crate::Usage).
+    pub tokens_input: u64,
+    /// Tokens of output that they reported.
+    pub tokens_output: u64,
+    /// Answers that were read for their usage and reported none.
+    pub usage_unknown: u64,
 }
 
 /// A count per class.
@@ -110,8 +117,12 @@ impl Snapshot {
         Self { enabled: false, generated_at, lanes: Vec::new() }
     }
 
-    pub(crate) fn of<'a>(generated_at: SystemTime, lanes: impl Iterator<Item = (&'a LaneKey, LaneView)>) -> Self {
-        let mut lanes: Vec<LaneSnapshot> = lanes.map(|(key, view)| LaneSnapshot::of(key, &view)).collect();
+    pub(crate) fn of<'a>(
+        generated_at: SystemTime,
+        lanes: impl Iterator<Item = (&'a LaneKey, LaneView, TokenTotals)>,
+    ) -> Self {
+        let mut lanes: Vec<LaneSnapshot> =
+            lanes.map(|(key, view, tokens)| LaneSnapshot::of(key, &view, tokens)).collect();
         lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
         Self { enabled: true, generated_at, lanes }
     }
@@ -131,7 +142,7 @@ impl Serialize for Snapshot {
 }
 
 impl LaneSnapshot {
-    fn of(key: &LaneKey, view: &LaneView) -> Self {
+    fn of(key: &LaneKey, view: &LaneView, tokens: TokenTotals) -> Self {
         let [interactive, default, bulk] = view.waiting;
         debug_assert_eq!(Priority::Bulk.index(), 2);
         Self {
@@ -151,6 +162,9 @@ impl LaneSnapshot {
             outcomes: named(Outcome::ALL.map(Outcome::as_str), view.totals.outcomes),
             refused: named(Reason::ALL.map(Reason::as_str), view.totals.refused),
             abandoned: view.totals.abandoned,
+            tokens_input: tokens.input,
+            tokens_output: tokens.output,
+            usage_unknown: tokens.unknown,
         }
     }
 }

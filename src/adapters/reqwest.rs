@@ -40,7 +40,7 @@ pub(super) struct Sent {
 
 impl Sent {
     pub(super) async fn after(acquire: Acquire, method: &Method, layer: &InflightLimitLayer) -> Result<Self, Rejected> {
-        let held = Held::new(acquire.await?, layer.options.classify.clone());
+        let held = Held::new(acquire.await?, layer.options.answers.clone());
         Ok(Self { held, is_head: method == Method::HEAD })
     }
 
@@ -55,7 +55,7 @@ impl Sent {
             Err(failure) => {
                 let verdict = match &failure {
                     Failure::Stalled(_) => Verdict::new(Outcome::Stalled),
-                    Failure::Inner(error) => layer.options.classify.error(error),
+                    Failure::Inner(error) => layer.options.answers.classify.error(error),
                 };
                 settle(&mut self.held, verdict);
                 return Err(failure);

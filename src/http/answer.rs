@@ -1,15 +1,16 @@
 //! What becomes of the slot when the head of the answer is there.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Response, StatusCode, response};
 use http_body::Body;
 
+use super::answer_rules::AnswerRules;
 use super::body::{Hold, ResponseBody};
 use super::classify::Classify;
 use super::error_body::{Peek, Replay};
 use super::guard::Guard;
+use super::watch::Watch;
 use crate::BoxError;
 use crate::engine::outcome::Verdict;
 use crate::error::Stalled;
@@ -19,14 +20,14 @@ use crate::limiter::{Permit, clock};
 pub(crate) struct Held {
     permit: Permit,
     guard: Guard,
-    classify: Arc<dyn Classify>,
+    rules: AnswerRules,
 }
 
 impl Held {
     /// `None` when the limiter is off: nothing to hold, nothing to watch, nothing to judge.
-    pub(crate) fn new(permit: Permit, classify: Arc<dyn Classify>) -> Option<Self> {
+    pub(crate) fn new(permit: Permit, rules: AnswerRules) -> Option<Self> {
         let guard = Guard::new(permit.guards());
-        permit.is_held().then_some(Self { permit, guard, classify })
+        permit.is_held().then_some(Self { permit, guard, rules })
     }
 
     /// The upstream has nothing right now. Ready when that has gone on for too long.
@@ -43,7 +44,7 @@ pub(crate) enum Answer<B: Body> {
 
 #[inline]
 pub(crate) fn answer<B: Body>(response: Response<B>, is_head: bool, held: &mut Option<Held>) -> Answer<B> {
-    let Some(Held { permit, classify, .. }) = held.as_mut() else {
+    let Some(Held { permit, rules, .. }) = held.as_mut() else {
         return Answer::Whole(response.map(|body| ResponseBody::free(Replay::Untouched(body))));
     };
     let (mut head, body) = response.into_parts();
@@ -53,10 +54,10 @@ pub(crate) fn answer<B: Body>(response: Response<B>, is_head: bool, held: &mut O
     // An answer that is not a success gives its slot back at the head: retry layers keep such a response alive while they
     // sleep and call again, and a limit of 1 would wait for itself.
     let is_refusal = !head.status.is_success();
-    if is_refusal && classify.wants_body(&head) && !body.is_end_stream() {
+    if is_refusal && rules.classify.wants_body(&head) && !body.is_end_stream() {
         return Answer::Peek(head, Peek::new(body));
     }
-    let verdict = classify.response(&head, &[], clock::wall());
+    let verdict = rules.classify.response(&head, &[], clock::wall());
     if is_refusal || has_no_body(&head, &body, is_head) {
         // How fast it refuses says nothing about how fast it answers.
         if !is_refusal {
@@ -66,9 +67,10 @@ pub(crate) fn answer<B: Body>(response: Response<B>, is_head: bool, held: &mut O
         return Answer::Whole(Response::from_parts(head, ResponseBody::free(Replay::Untouched(body))));
     }
     let body = match held.take() {
-        Some(Held { permit, mut guard, classify }) => {
+        Some(Held { permit, mut guard, rules }) => {
             guard.rest();
-            ResponseBody::holding(body, Hold::new(permit, guard, classify, verdict))
+            let watch = Watch::new(&rules, &head.headers);
+            ResponseBody::holding(body, Hold::new(permit, guard, rules.classify, verdict, watch))
         }
         None => ResponseBody::free(Replay::Untouched(body)),
     };
@@ -88,8 +90,8 @@ pub(crate) fn failed(held: &mut Option<Held>, error: BoxError) -> BoxError {
 }
 
 fn judge(held: &mut Option<Held>, verdict: impl FnOnce(&dyn Classify) -> Verdict) {
-    if let Some(Held { classify, .. }) = held {
-        let verdict = verdict(&**classify);
+    if let Some(Held { rules, .. }) = held {
+        let verdict = verdict(&*rules.classify);
         settle(held, verdict);
     }
 }

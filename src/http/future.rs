@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Method, Request, Response, response};
@@ -12,8 +11,8 @@ use pin_project::pin_project;
 use tower_service::Service;
 
 use super::answer::{Answer, Held, answer, failed, peeked, settle};
+use super::answer_rules::AnswerRules;
 use super::body::ResponseBody;
-use super::classify::Classify;
 use super::error_body::Peek;
 use crate::BoxError;
 use crate::engine::outcome::Outcome;
@@ -43,7 +42,7 @@ where
     is_head: bool,
     held: Option<Held>,
     /// Until there is a slot.
-    classify: Option<Arc<dyn Classify>>,
+    rules: Option<AnswerRules>,
 }
 
 #[pin_project(project = StageNow)]
@@ -61,8 +60,8 @@ where
     B: Body,
 {
     #[inline]
-    pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, classify: Arc<dyn Classify>) -> Self {
-        Self::at(Stage::Waiting(acquire), inner, request, Some(classify))
+    pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, rules: AnswerRules) -> Self {
+        Self::at(Stage::Waiting(acquire), inner, request, Some(rules))
     }
 
     /// The limiter is off.
@@ -72,9 +71,9 @@ where
     }
 
     #[inline]
-    fn at(stage: Stage<S::Future, B>, inner: S, request: Request<Q>, classify: Option<Arc<dyn Classify>>) -> Self {
+    fn at(stage: Stage<S::Future, B>, inner: S, request: Request<Q>, rules: Option<AnswerRules>) -> Self {
         let is_head = request.method() == Method::HEAD;
-        Self { stage, inner, request: Some(request), is_head, held: None, classify }
+        Self { stage, inner, request: Some(request), is_head, held: None, rules }
     }
 }
 
@@ -93,7 +92,7 @@ where
             match this.stage.as_mut().project() {
                 StageNow::Waiting(acquire) => {
                     let permit = ready!(acquire.poll(cx))?;
-                    *this.held = this.classify.take().and_then(|classify| Held::new(permit, classify));
+                    *this.held = this.rules.take().and_then(|rules| Held::new(permit, rules));
                     this.stage.set(Stage::Readying);
                 }
                 StageNow::Readying => {

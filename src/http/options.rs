@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, Method, Uri};
 
-use super::classify::{Classify, ProviderClassify};
+use super::answer_rules::AnswerRules;
 use super::lane_key::RequestLane;
 use super::peek_body::Peeked;
 use crate::limiter::key::{Kind, LaneKey};
@@ -101,17 +101,12 @@ pub(crate) struct Options {
     limited: Kinds,
     scan_limit: usize,
     lane_by: Option<Arc<LaneBy>>,
-    pub(crate) classify: Arc<dyn Classify>,
+    pub(crate) answers: AnswerRules,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            limited: Kinds::CHAT,
-            scan_limit: SCAN_LIMIT,
-            lane_by: None,
-            classify: Arc::new(ProviderClassify::default()),
-        }
+        Self { limited: Kinds::CHAT, scan_limit: SCAN_LIMIT, lane_by: None, answers: AnswerRules::default() }
     }
 }
 

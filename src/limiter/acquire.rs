@@ -111,7 +111,7 @@ pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, R
         Err(blocked) => Arrival::Refused(refuse_to_wait(lane, blocked, state)),
     });
     match arrival {
-        Arrival::Granted(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_deref())),
+        Arrival::Granted(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_ref())),
         Arrival::Refused(refused) => Err(refused.on_arrival(lane)),
         Arrival::Queued(..) => unreachable!("a call that may not wait is not queued"),
     }
@@ -149,7 +149,7 @@ impl Wait {
     fn arrive(&mut self, lane: Arc<LaneInner>, mut call: Call, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let now = clock::now();
         match lane.pool.step_polled(&lane, |state, effects| join(&lane, &mut call, waker, now, state, effects)) {
-            Arrival::Granted(grant) => Poll::Ready(Ok(Permit::new(lane, grant, None, call.life.as_deref()))),
+            Arrival::Granted(grant) => Poll::Ready(Ok(Permit::new(lane, grant, None, call.life.as_ref()))),
             Arrival::Refused(refused) => Poll::Ready(Err(refused.on_arrival(&lane))),
             Arrival::Queued(ticket, bounds) => {
                 let Call { class, deadline, life, .. } = call;
@@ -317,7 +317,7 @@ impl Queued {
 
     fn granted(self, grant: Grant) -> Permit {
         let position = Some(self.position());
-        Permit::new(self.lane, grant, position, self.life.as_deref())
+        Permit::new(self.lane, grant, position, self.life.as_ref())
     }
 
     /// Counted from 1.

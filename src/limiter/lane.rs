@@ -8,6 +8,7 @@ use super::call::Call;
 use super::key::LaneKey;
 use super::permit::Permit;
 use super::pool::Pool;
+use super::tokens::Tokens;
 use crate::config::{Guards, LaneRules};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
@@ -19,6 +20,7 @@ use crate::error::Rejected;
 use crate::meters::Meters;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::trace;
+use crate::usage::Usage;
 
 /// A lane, looked up once: for callers that make many calls on the same lane without HTTP.
 ///
@@ -68,6 +70,7 @@ pub(crate) struct LaneInner {
     pub(super) id: LaneId,
     pub(super) meters: Arc<Meters>,
     guards: GuardCells,
+    pub(super) tokens: Tokens,
     /// Looked up since the registry last searched for lanes to evict.
     pub(super) is_recent: AtomicBool,
 }
@@ -76,7 +79,15 @@ impl LaneInner {
     pub(super) fn new(key: LaneKey, pool: Arc<Pool>, id: LaneId, meters: Arc<Meters>, guards: Guards) -> Self {
         let cells = GuardCells::default();
         cells.set(guards);
-        Self { key: Arc::new(key), pool, id, meters, guards: cells, is_recent: AtomicBool::new(true) }
+        Self {
+            key: Arc::new(key),
+            pool,
+            id,
+            meters,
+            guards: cells,
+            tokens: Tokens::default(),
+            is_recent: AtomicBool::new(true),
+        }
     }
 
     pub(crate) fn guards(&self) -> Guards {
@@ -111,6 +122,11 @@ impl LaneInner {
     pub(super) fn report_abandoned(&self) {
         self.meters.abandoned();
         trace::abandoned(&self.key);
+    }
+
+    pub(super) fn report_usage(&self, usage: Usage) {
+        self.tokens.add(usage);
+        self.meters.used(usage);
     }
 
     pub(super) fn report_settled(&self, outcome: Outcome, held: Duration, first_byte: Option<Duration>) {

@@ -14,6 +14,7 @@ mod registry;
 mod scope;
 mod shared;
 mod timer;
+pub(crate) mod tokens;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, RwLock};
@@ -142,7 +143,7 @@ impl Limiter {
         }
         let lanes = self.read_registry().lanes();
         let now = clock::now();
-        Snapshot::of(clock::wall(), lanes.iter().map(|lane| (&*lane.key, lane.view(now))))
+        Snapshot::of(clock::wall(), lanes.iter().map(|lane| (&*lane.key, lane.view(now), lane.tokens.totals())))
     }
 
     /// Puts another configuration in force. Held slots stay held and waiters keep their place and their bounds; a raised

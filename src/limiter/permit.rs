@@ -13,6 +13,8 @@ use crate::engine::outcome::{Outcome, Verdict};
 use crate::engine::priority::Priority;
 use crate::engine::step::Grant;
 use crate::engine::time::Time;
+use crate::meters::contained;
+use crate::usage::{Reading, Usage};
 
 /// A slot of a lane, held until it is settled or dropped.
 ///
@@ -31,6 +33,8 @@ struct Held {
     attempt: u32,
     /// `ZERO`: not yet.
     first_byte_at: Time,
+    /// If anybody listens.
+    life: Option<Arc<Life>>,
 }
 
 impl Permit {
@@ -39,27 +43,41 @@ impl Permit {
     }
 
     #[inline]
-    pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Life>) -> Self {
-        let attempt = life.map_or(1, Life::count_attempt);
-        let permit = Self { held: Some(Held { lane, grant, position, attempt, first_byte_at: Time::ZERO }) };
-        permit.report(life);
+    pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Arc<Life>>) -> Self {
+        let attempt = life.map_or(1, |life| life.count_attempt());
+        let life = life.filter(|life| life.is_heard()).cloned();
+        let permit = Self { held: Some(Held { lane, grant, position, attempt, first_byte_at: Time::ZERO, life }) };
+        permit.report();
         permit
     }
 
     /// The permit exists already: if a recorder or listener panics, the slot is given back.
-    fn report(&self, life: Option<&Life>) {
-        if let Some(held) = &self.held {
-            held.lane.report_granted(held.grant.class, held.grant.waited);
-        }
-        let Some(life) = life.filter(|life| life.is_heard()) else { return };
-        if let Some(admitted) = self.admitted() {
+    fn report(&self) {
+        let Some(held) = &self.held else { return };
+        held.lane.report_granted(held.grant.class, held.grant.waited);
+        if let (Some(life), Some(admitted)) = (&held.life, self.admitted()) {
             life.tell(CallEvent::Admitted(&admitted));
         }
     }
 
     /// Ends the call.
     pub fn settle(mut self, verdict: impl Into<Verdict>) {
-        self.end(verdict.into());
+        self.end(verdict.into(), None);
+    }
+
+    /// Ends the call, and says which tokens its answer reported.
+    ///
+    /// ```
+    /// use tower_inflight::{LaneKey, Limiter, Outcome, Priority, Usage};
+    ///
+    /// let limiter = Limiter::builder().max_inflight(2).build()?;
+    /// let permit = limiter.try_acquire(&LaneKey::new("local", "gemma"), Priority::Default)?;
+    /// permit.settle_with_usage(Outcome::Success, Usage::new(3_000, 400));
+    /// assert_eq!(limiter.snapshot().lanes[0].tokens_input, 3_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle_with_usage(mut self, verdict: impl Into<Verdict>, usage: Usage) {
+        self.end(verdict.into(), Some(Reading { usage, ..Reading::default() }));
     }
 
     /// What the limiter did for this call; `None` when it is off.
@@ -98,36 +116,45 @@ impl Permit {
         self.held.as_ref().map_or_else(|| LaneKey::without_model(""), |held| LaneKey::clone(&held.lane.key))
     }
 
-    pub(crate) fn end(&mut self, verdict: Verdict) {
+    /// `reading` is `None` where nobody read the answer.
+    pub(crate) fn end(&mut self, verdict: Verdict, reading: Option<Reading>) {
         if let Some(held) = self.held.take() {
-            held.end(verdict, clock::now());
+            held.end(verdict, reading, clock::now());
         }
     }
 
     /// Ends the call with what was heard just now, the first byte too if there was none before: one look at the clock.
-    pub(crate) fn end_heard(&mut self, verdict: Verdict) {
+    pub(crate) fn end_heard(&mut self, verdict: Verdict, reading: Option<Reading>) {
         if let Some(mut held) = self.held.take() {
             let now = clock::now();
             if held.first_byte_at == Time::ZERO {
                 held.first_byte_at = now;
             }
-            held.end(verdict, now);
+            held.end(verdict, reading, now);
         }
     }
 }
 
 impl Held {
-    fn end(self, verdict: Verdict, now: Time) {
-        let Self { lane, grant, first_byte_at, .. } = self;
+    fn end(self, verdict: Verdict, reading: Option<Reading>, now: Time) {
+        let Self { lane, grant, first_byte_at, life, .. } = self;
         lane.pool.step(&lane, |state, effects| state.engine.settle(lane.id, grant, verdict, now, effects));
         let first_byte = (first_byte_at != Time::ZERO).then(|| first_byte_at.since(grant.granted_at));
+        let usage = reading.map(|reading| reading.usage);
+        if let Some(usage) = usage {
+            lane.report_usage(usage);
+        }
         lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);
+        if let Some(life) = life {
+            let ended = CallEvent::Ended { outcome: verdict.outcome(), usage: usage.as_ref() };
+            contained(|| life.tell(ended));
+        }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.end(Outcome::Cancelled.into());
+        self.end(Outcome::Cancelled.into(), None);
     }
 }
 

@@ -18,3 +18,4 @@ mod scheduling;
 mod shutdown;
 mod snapshot;
 mod support;
+mod usage;
