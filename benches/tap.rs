@@ -45,6 +45,7 @@ fn main() {
     };
     difference("tap_event_ns", AtMost(60.0), MANY, || chunks(ReadUsage::On), || chunks(ReadUsage::Off));
 
+    answer();
     gbps("tap_gbps", &event);
     gbps("tap_json_gbps", &document());
 }
@@ -64,6 +65,24 @@ fn document() -> Bytes {
     let vector = vec!["-0.012345"; 1_536].join(",");
     let data = vec![format!(r#"{{"object":"embedding","embedding":[{vector}]}}"#); 3].join(",");
     format!(r#"{{"object":"list","data":[{data}],"usage":{{"prompt_tokens":9,"total_tokens":9}}}}"#).into()
+}
+
+/// A whole short answer, with a tap of its own.
+fn answer() {
+    if !is_wanted("tap_answer_ns") {
+        return;
+    }
+    let body = br#"{"choices":[{"message":{"content":"yes"}}],"usage":{"prompt_tokens":8,"completion_tokens":3}}"#;
+    let one = || {
+        let mut tap = Box::new(UsageTap::new());
+        tap.header("content-type", b"application/json");
+        tap.feed(black_box(body));
+        black_box(tap.finish());
+    };
+    let Passes(passes) = MANY;
+    let mut took: Vec<f64> = (0..passes).map(|_| time(500, || (0..500).for_each(|_| one()))).collect();
+    took.sort_by(f64::total_cmp);
+    println!("bar tap_answer_ns {:.3} ns  # for information; {} bytes of JSON", took[passes / 2], body.len());
 }
 
 fn gbps(name: &str, chunk: &[u8]) {

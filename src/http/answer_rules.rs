@@ -8,7 +8,7 @@ use crate::usage::CachedInput;
 /// Whether the passing bytes of answers are read for their tokens, their last event and errors inside of them.
 ///
 /// On by default: it is what tells an answer that was cut short, or an overload inside a 200, from a success, and it costs
-/// some 50 ns for an event of a stream and 1 ns for a byte of a document. Without it, the last events of OpenAI and
+/// some 50 ns for an event of a stream, and 0.3 µs for a short document or 1 ms for one of a megabyte. Without it, the last events of OpenAI and
 /// Anthropic are still known, where they come in one piece.
 ///
 /// ```

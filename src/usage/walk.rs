@@ -284,11 +284,14 @@ const NEAR: usize = 16;
 
 /// How many bytes at the start are neither quotes nor brackets.
 fn plain(json: &[u8]) -> usize {
+    let near = json.len().min(NEAR);
+    if let Some(at) = json[..near].iter().position(|byte| is_mark(*byte)) {
+        return at;
+    }
     // Vectors of embeddings are long runs of numbers.
-    let chunks =
-        json.chunks_exact(CHUNK).take_while(|chunk| !chunk.iter().fold(false, |any, byte| any | is_mark(*byte)));
-    let far = chunks.count() * CHUNK;
-    json[far..].iter().position(|byte| is_mark(*byte)).map_or(json.len(), |near| far + near)
+    let is_plain = |chunk: &&[u8]| !chunk.iter().fold(false, |any, byte| any | is_mark(*byte));
+    let far = near + json[near..].chunks_exact(CHUNK).take_while(is_plain).count() * CHUNK;
+    json[far..].iter().position(|byte| is_mark(*byte)).map_or(json.len(), |at| far + at)
 }
 
 /// Without an early end within it, so that it compiles to vector instructions.
