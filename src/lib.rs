@@ -104,6 +104,7 @@ pub mod simulator;
 mod snapshot;
 mod sync;
 mod trace;
+mod usage;
 
 #[cfg(feature = "async-openai")]
 pub use self::adapters::async_openai;
@@ -122,8 +123,8 @@ pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::http::{
     BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody,
-    Peeked, ProviderClassify, RequestHead, ResponseBody, ResponseFuture, RunStatsService, SnapshotFuture,
-    SnapshotService, TokenEstimator,
+    Peeked, ProviderClassify, ReadUsage, ReleaseOn, RequestHead, ResponseBody, ResponseFuture, RunStatsService,
+    SnapshotFuture, SnapshotService, TokenEstimator,
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{
@@ -137,6 +138,7 @@ pub use self::runs::{
     StartRun, TokenBudget, UnknownRun, UserRuns,
 };
 pub use self::snapshot::{ByPriority, Condition, LaneSnapshot, LastChange, PoolSnapshot, Snapshot};
+pub use self::usage::{CachedInput, Reading, Usage, UsageTap};
 
 /// Any error, boxed: what services under this layer fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -17,6 +17,7 @@ use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
 use crate::engine::totals::Reason;
 use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::usage::Usage;
 
 /// Upper bounds in seconds of the buckets for waiting and hold times.
 #[cfg(feature = "prometheus")]
@@ -43,6 +44,7 @@ pub(crate) struct Meters {
     refusals: [Lazy<Counter>; Reason::ALL.len()],
     abandoned: Lazy<Counter>,
     pauses: Lazy<Counter>,
+    tokens: Lazy<TokenCounters>,
 }
 
 /// What every lane has from the start, so that it shows as zero and not as missing.
@@ -53,6 +55,13 @@ struct Handles {
     timeouts: Counter,
     first_byte: Histogram,
     hold: Histogram,
+}
+
+/// Only lanes whose answers are read have them.
+struct TokenCounters {
+    input: Counter,
+    output: Counter,
+    unknown: Counter,
 }
 
 /// A count that a gauge shows.
@@ -76,7 +85,7 @@ pub(crate) struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 10] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 13] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -91,6 +100,9 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 10] = [
     ("refusals_total", metrics::Unit::Count, "Calls that were refused without being sent, by reason."),
     ("first_byte_seconds", metrics::Unit::Seconds, "From the grant to the first byte of the answer's body."),
     ("hold_seconds", metrics::Unit::Seconds, "How long calls held their slot."),
+    ("tokens_input_total", metrics::Unit::Count, "Tokens of input that answers reported."),
+    ("tokens_output_total", metrics::Unit::Count, "Tokens of output that answers reported."),
+    ("usage_unknown_total", metrics::Unit::Count, "Answers that were read for their usage and reported none."),
 ];
 
 impl Meters {
@@ -108,6 +120,7 @@ impl Meters {
             refusals: Default::default(),
             abandoned: Lazy::default(),
             pauses: Lazy::default(),
+            tokens: Lazy::default(),
         }
     }
 
@@ -208,6 +221,24 @@ impl Meters {
             if let Some(after) = first_byte {
                 handles.first_byte.record(after);
             }
+        });
+    }
+
+    pub(crate) fn used(&self, usage: Usage) {
+        contained(|| {
+            let tokens = self.tokens.get_or_make(|| {
+                let counter = |what: &str| metrics::counter!(self.name(what), "lane" => self.lane.clone());
+                TokenCounters {
+                    input: counter("tokens_input_total"),
+                    output: counter("tokens_output_total"),
+                    unknown: counter("usage_unknown_total"),
+                }
+            });
+            if usage.is_unknown() {
+                return tokens.unknown.increment(1);
+            }
+            tokens.input.increment(usage.input_tokens.unwrap_or(0));
+            tokens.output.increment(usage.output_tokens.unwrap_or(0));
         });
     }
 

@@ -1,6 +1,7 @@
 //! The layer: finds the lane of a request, waits for a slot, holds it until the body of the response ends.
 
 pub(crate) mod answer;
+pub(crate) mod answer_rules;
 mod body;
 mod call_layer;
 mod classify;
@@ -17,7 +18,9 @@ pub(crate) mod retry_after;
 mod service;
 mod telemetry;
 mod terminal;
+mod watch;
 
+pub use self::answer_rules::{ReadUsage, ReleaseOn};
 pub use self::body::ResponseBody;
 pub use self::call_layer::{CallLayer, CallService};
 pub use self::classify::{BodyHints, Classify, ProviderClassify};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::header::CONTENT_LENGTH;
 use http::{Extensions, HeaderMap, Method, Uri};
 
-use super::classify::{Classify, ProviderClassify};
+use super::answer_rules::AnswerRules;
 use super::estimate::{BytesOverFour, TokenEstimator, estimate};
 use super::lane_key::RequestLane;
 use super::peek_body::Peeked;
@@ -105,7 +105,7 @@ pub(crate) struct Options {
     limited: Kinds,
     scan_limit: usize,
     lane_by: Option<Arc<LaneBy>>,
-    pub(crate) classify: Arc<dyn Classify>,
+    pub(crate) answers: AnswerRules,
     pub(crate) estimator: Arc<dyn TokenEstimator>,
 }
 
@@ -115,7 +115,7 @@ impl Default for Options {
             limited: Kinds::CHAT,
             scan_limit: SCAN_LIMIT,
             lane_by: None,
-            classify: Arc::new(ProviderClassify::default()),
+            answers: AnswerRules::default(),
             estimator: Arc::new(BytesOverFour),
         }
     }

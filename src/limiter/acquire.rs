@@ -124,7 +124,7 @@ pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, R
         granted.map_err(|blocked| refuse_to_wait(lane, blocked, state))
     });
     match granted {
-        Ok(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_deref())),
+        Ok(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_ref())),
         Err(refused) => Err(refused.on_arrival(lane)),
     }
 }
@@ -291,7 +291,7 @@ impl Acquire {
     fn granted(&mut self, grant: Grant, position: Option<u32>) -> Permit {
         self.stage = Stage::Done;
         let Some(lane) = self.lane.take() else { unreachable!("a grant is one of a lane") };
-        Permit::new(lane, grant, position, self.life.as_deref())
+        Permit::new(lane, grant, position, self.life.as_ref())
     }
 }
 

@@ -11,10 +11,12 @@ use super::clock;
 use super::key::LaneKey;
 use super::permit::Admitted;
 use crate::engine::asked::Asked;
+use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
 use crate::engine::quota::Tokens;
 use crate::engine::time::Time;
 use crate::runs::{CallOfRun, RunHandle, Whose};
+use crate::usage::Usage;
 
 /// One logical call: its class, tenant, deadline and first arrival.
 ///
@@ -60,7 +62,7 @@ pub(crate) struct Life {
 
 type Listener = dyn Fn(CallEvent<'_>) + Send + Sync;
 
-/// What happens to a call before it is sent.
+/// What happens to a call.
 ///
 /// ```
 /// use tower_inflight::{Call, CallEvent, Priority};
@@ -84,6 +86,13 @@ pub enum CallEvent<'a> {
     },
     /// It has its slot.
     Admitted(&'a Admitted),
+    /// It was sent and is over: its slot is free. A panic of the listener ends here, since this may be told by a destructor.
+    Ended {
+        /// How.
+        outcome: Outcome,
+        /// What its answer reported, where it was read for that.
+        usage: Option<&'a Usage>,
+    },
 }
 
 /// Whether a call may wait for its slot.
@@ -168,7 +177,7 @@ impl Call {
         Self { admission, ..self }
     }
 
-    /// Hears what happens to each attempt, in the task that polls it, outside of every lock. Starts the count of attempts
+    /// Hears what happens to each attempt, in the task that polls or drops it, outside of every lock. Starts the count of attempts
     /// anew.
     #[must_use]
     pub fn with_listener(self, listener: impl Fn(CallEvent<'_>) + Send + Sync + 'static) -> Self {

@@ -9,6 +9,7 @@ use super::clock;
 use super::key::LaneKey;
 use super::permit::Permit;
 use super::pool::{Pool, seed};
+use super::tokens::Tokens;
 use crate::config::{Guards, Policy, Quota};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
@@ -20,6 +21,7 @@ use crate::error::Rejected;
 use crate::meters::Meters;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::trace;
+use crate::usage::Usage;
 
 /// A lane, looked up once: for callers that make many calls on the same lane without HTTP.
 ///
@@ -74,6 +76,7 @@ pub(crate) struct LaneInner {
     unsaid_output: AtomicU32,
     /// Its controller is of the user's own making: a reload leaves it alone.
     is_steered_by_user: bool,
+    pub(super) tokens: Tokens,
     /// Looked up since the registry last searched for lanes to evict.
     pub(super) is_recent: AtomicBool,
 }
@@ -98,6 +101,7 @@ impl LaneInner {
             meters,
             guards: cells,
             unsaid_output: AtomicU32::new(0),
+            tokens: Tokens::default(),
             is_steered_by_user,
             is_recent,
         }
@@ -155,6 +159,11 @@ impl LaneInner {
     pub(super) fn report_abandoned(&self) {
         self.meters.abandoned();
         trace::abandoned(&self.key);
+    }
+
+    pub(super) fn report_usage(&self, usage: Usage) {
+        self.tokens.add(usage);
+        self.meters.used(usage);
     }
 
     pub(super) fn report_settled(&self, outcome: Outcome, held: Duration, first_byte: Option<Duration>) {

@@ -16,6 +16,7 @@ mod registry;
 mod scope;
 mod shared;
 mod timer;
+pub(crate) mod tokens;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, RwLock};
@@ -157,7 +158,7 @@ impl Limiter {
             (registry.lanes(), registry.pools())
         };
         let now = clock::now();
-        let lanes = lanes.iter().map(|lane| (&*lane.key, lane.view(now)));
+        let lanes = lanes.iter().map(|lane| (&*lane.key, lane.view(now), lane.tokens.totals()));
         let pools = pools.iter().map(|pool| (&pool.key, pool.view(now)));
         Snapshot::of(clock::wall(), now, lanes, pools)
     }

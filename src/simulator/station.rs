@@ -18,7 +18,7 @@ use crate::engine::policy::{LanePolicy, SlotPolicy};
 use crate::engine::pool::Pool;
 use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry, WaiterId};
-use crate::engine::quota::{Usage, WhenShort};
+use crate::engine::quota::{Reported, WhenShort};
 use crate::engine::steering::{Ending, LimitBounds, RequestFacts, Steering};
 use crate::engine::step::{self, Effects, Grant, LaneId, Look, Progress};
 use crate::engine::time::Time;
@@ -165,7 +165,7 @@ impl Station {
             first_byte_at: seat.first_byte_at,
             further_chunks: if self.answer == Answer::Stream { end.tokens.saturating_sub(1) } else { 0 },
             answer_bytes: end.tokens.saturating_mul(BYTES_PER_TOKEN),
-            usage: Usage::default(),
+            reported: Reported::default(),
         };
         self.in_flight -= 1;
         self.pool.settle(self.lane, &grant, ending, now, &mut self.effects);

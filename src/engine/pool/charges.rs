@@ -84,7 +84,7 @@ impl Pool {
     /// A call is over: what it did not use comes back, and what it used beyond its charge is owed.
     pub(super) fn settle_charge(&mut self, id: LaneId, charged: Tokens, sent_at: Time, ending: &Ending, now: Time) {
         let outcome = ending.verdict.outcome();
-        let used = Used::of(charged, outcome, ending.first_byte_at != Time::ZERO, ending.usage);
+        let used = Used::of(charged, outcome, ending.first_byte_at != Time::ZERO, ending.reported);
         self.lane_mut(id).spent.settle(charged, used.tokens);
         for quota in self.quotas(id) {
             quota.settle(charged, used, now);

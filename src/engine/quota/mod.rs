@@ -101,7 +101,7 @@ impl Tokens {
 
 /// What is known of the tokens of a call that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct Reported {
     /// As the provider reported it, each part by itself.
     pub(crate) input: Option<u32>,
     pub(crate) output: Option<u32>,
@@ -247,7 +247,7 @@ impl Used {
     /// | refused: 429, other 4xx, an answer that is an error | none | yes |
     /// | usage was reported | exactly that; a part that was not, as charged | yes |
     /// | an answer without usage | as charged; output by what was seen of an answer that did not end well | yes |
-    pub(crate) fn of(charged: Tokens, outcome: Outcome, has_begun: bool, usage: Usage) -> Self {
+    pub(crate) fn of(charged: Tokens, outcome: Outcome, has_begun: bool, usage: Reported) -> Self {
         if outcome == Outcome::Refused || (!has_begun && outcome == Outcome::Transport) {
             return Self::default();
         }
@@ -305,9 +305,9 @@ mod tests {
     // Case 101.
     #[test]
     fn each_ending_gives_back_what_was_not_used() {
-        let reported = |output| Usage { input: Some(2_900), output: Some(output), output_seen: Some(7) };
-        let seen = Usage { output_seen: Some(12), ..Usage::default() };
-        let none = Usage::default();
+        let reported = |output| Reported { input: Some(2_900), output: Some(output), output_seen: Some(7) };
+        let seen = Reported { output_seen: Some(12), ..Reported::default() };
+        let none = Reported::default();
         let cases = [
             ("connect error", Outcome::Transport, false, none, None, 0),
             ("429", Outcome::Overload, false, none, Some((0, 0)), 1),

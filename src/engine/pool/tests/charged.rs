@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::priority::Priority::{Default as Normal, Interactive};
-use crate::engine::quota::{QuotaPolicy, Tokens, Usage};
+use crate::engine::quota::{QuotaPolicy, Reported, Tokens};
 
 /// A lane with so many slots and tokens per minute.
 fn charged(slots: u32, tokens_per_minute: u64) -> (Bench, LaneId) {
@@ -35,9 +35,9 @@ impl Bench {
         })
     }
 
-    fn end_with(&mut self, lane: LaneId, grant: Grant, outcome: Outcome, usage: Usage) {
+    fn end_with(&mut self, lane: LaneId, grant: Grant, outcome: Outcome, usage: Reported) {
         let first_byte_at = if outcome == Outcome::Success { self.now } else { Time::ZERO };
-        let ending = Ending { usage, first_byte_at, ..Ending::from(Verdict::new(outcome)) };
+        let ending = Ending { reported: usage, first_byte_at, ..Ending::from(Verdict::new(outcome)) };
         self.step(|pool, now, effects| pool.settle(lane, &grant, ending, now, effects));
     }
 
@@ -53,7 +53,7 @@ impl Bench {
     }
 }
 
-const USED: Usage = Usage { input: Some(100), output: Some(0), output_seen: None };
+const USED: Reported = Reported { input: Some(100), output: Some(0), output_seen: None };
 
 #[test]
 fn a_call_waits_for_tokens_though_slots_are_free_and_goes_as_soon_as_there_are_enough() {
@@ -137,7 +137,7 @@ fn one_that_sleeps_through_its_grant_gives_its_tokens_back_and_is_charged_again(
     assert_eq!(bench.left(lane), 60_000.0);
     let grant = bench.collect(lane, sleeper);
     assert_eq!(bench.left(lane), 30_000.0);
-    bench.end_with(lane, grant, Outcome::Success, Usage { input: Some(1_000), ..USED });
+    bench.end_with(lane, grant, Outcome::Success, Reported { input: Some(1_000), ..USED });
     assert_eq!(bench.left(lane), 59_000.0);
 }
 
@@ -147,8 +147,8 @@ fn a_refusal_gives_all_of_it_back_and_an_answer_what_it_did_not_use() {
     let (mut bench, lane) = charged(8, 60_000);
     let [connect, refused, answered] = [0; 3].map(|_| bench.come_with(lane, Normal, asking(10_000)).grant());
     assert_eq!(bench.left(lane), 30_000.0);
-    bench.end_with(lane, connect, Outcome::Transport, Usage::default());
-    bench.end_with(lane, refused, Outcome::ClientError, Usage::default());
+    bench.end_with(lane, connect, Outcome::Transport, Reported::default());
+    bench.end_with(lane, refused, Outcome::ClientError, Reported::default());
     bench.end_with(lane, answered, Outcome::Success, USED);
     assert_eq!(bench.left(lane), 59_900.0);
     let spent = bench.pool.lane(lane).spent;
@@ -185,7 +185,7 @@ fn a_lane_without_tokens_does_not_hold_up_another_of_its_pool() {
 fn a_lane_whose_budget_is_in_use_is_not_forgotten() {
     let (mut bench, lane) = charged(8, 6_000);
     let grant = bench.come_with(lane, Normal, asking(600)).grant();
-    bench.end_with(lane, grant, Outcome::Success, Usage { input: Some(600), ..USED });
+    bench.end_with(lane, grant, Outcome::Success, Reported { input: Some(600), ..USED });
     assert!(!bench.pool.remove_lane(lane, bench.now));
     assert!(bench.pool.remove_lane(lane, bench.now + 7 * SECOND));
 }
@@ -209,8 +209,8 @@ fn refunds_are_worth_a_factor_of_ten() {
                 }
                 other => panic!("{other:?}"),
             };
-            let usage = Usage { input: Some(300), ..USED };
-            bench.end_with(lane, grant, Outcome::Success, if reports { usage } else { Usage::default() });
+            let usage = Reported { input: Some(300), ..USED };
+            bench.end_with(lane, grant, Outcome::Success, if reports { usage } else { Reported::default() });
             calls += 1;
         }
         calls
@@ -248,7 +248,7 @@ proptest! {
                 4 if running.len() > 1 => {
                     let (grant, _) = running.swap_remove(1 + n % (running.len() - 1));
                     used += u64::from(amount);
-                    bench.end_with(lane, grant, Outcome::Success, Usage { input: Some(amount), ..USED });
+                    bench.end_with(lane, grant, Outcome::Success, Reported { input: Some(amount), ..USED });
                 }
                 _ => {
                     bench.wait(Duration::from_millis(later));
@@ -272,7 +272,7 @@ proptest! {
         let expected = 6_000_000.0 - (held + used) as f64 + refilled;
         prop_assert!((bench.left(lane) - expected).abs() < 1.0, "{} instead of {expected}", bench.left(lane));
         for (grant, _) in running {
-            bench.end_with(lane, grant, Outcome::Refused, Usage::default());
+            bench.end_with(lane, grant, Outcome::Refused, Reported::default());
         }
         prop_assert_eq!((bench.in_use(lane), bench.waiting(lane)), (0, 0));
     }
