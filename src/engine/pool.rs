@@ -77,7 +77,7 @@ impl Pool {
     /// lanes, the pool goes as well.
     pub(crate) fn remove_lane(&mut self, id: LaneId, now: Time) -> bool {
         let is_last = self.lanes.iter().flatten().count() == 1;
-        let may_go = self.lane(id).is_idle(now) && !(is_last && !self.valve.is_idle(now));
+        let may_go = self.lane(id).is_idle(now) && (!is_last || self.valve.is_idle(now));
         if may_go {
             self.lanes[id.index()] = None;
         }
