@@ -15,6 +15,8 @@ use crate::limiter::key::{Kind, LaneKey};
 pub(crate) struct Policy {
     config: LimitConfig,
     enabled: bool,
+    /// Counts the reloads.
+    version: u64,
 }
 
 /// What one lane gets, but for what decides its limit: how to be let in, and how long to be silent after.
@@ -44,7 +46,17 @@ impl Policy {
             || config.quota.is_some()
             || config.overrides.iter().any(limits)
             || !config.pools.is_empty();
-        Ok(Self { config, enabled })
+        Ok(Self { config, enabled, version: 0 })
+    }
+
+    /// This policy as the one that comes after `before`.
+    pub(crate) fn after(self, before: &Self) -> Self {
+        Self { version: before.version + 1, ..self }
+    }
+
+    /// Of two reloads at once, the one that came first may be the last to arrive at a lane.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        self.version > other.version
     }
 
     /// False when no call could ever have to wait.

@@ -119,8 +119,7 @@ impl LimiterBuilder {
     /// Hears of every change of a limit, of every pause, and of controllers that ask for nonsense.
     ///
     /// Called outside of every lock, by whichever thread caused the change: it may use the limiter, and should be quick. A
-    /// panic in it goes no further. The one thing it must not do is to reload in answer to what a reload changed: that reload
-    /// waits for it.
+    /// panic in it goes no further.
     ///
     /// ```
     /// let limiter = tower_inflight::Limiter::builder()

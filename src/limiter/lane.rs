@@ -121,18 +121,19 @@ impl LaneInner {
     }
 
     /// Puts other rules in force; the pool then grants what they allow.
-    pub(super) fn reconfigure(&self, before: &Policy, policy: &Policy) {
+    pub(super) fn reconfigure(&self, policy: &Arc<Policy>) {
         let rules = policy.lane(&self.key);
-        self.guards.set(rules.guards);
-        self.charge_unsaid(self.pool.max_output(policy.lane_quota(&self.key), policy));
-        let is_same = self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key);
-        let steering = (!is_same).then(|| policy.steer_lane(&self.key, seed()));
         let now = clock::now();
         self.pool.step(self, |state, effects| {
+            let Some(before) = state.adopt_for_lane(self.id, policy) else { return };
+            self.guards.set(rules.guards);
+            self.charge_unsaid(self.pool.max_output(policy.lane_quota(&self.key), policy));
             state.engine.handle_timeout(now, effects);
-            match steering {
-                Some(steering) => state.engine.steer_lane(self.id, steering, rules.admission, effects),
-                None => state.engine.set_lane_policy(self.id, rules.admission, effects),
+            if self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key) {
+                state.engine.set_lane_policy(self.id, rules.admission, effects);
+            } else {
+                let steering = policy.steer_lane(&self.key, seed());
+                state.engine.steer_lane(self.id, steering, rules.admission, effects);
             }
             state.engine.set_lane_quota(self.id, policy.lane_quota(&self.key).map(Quota::policy), now);
         });

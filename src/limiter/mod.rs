@@ -19,7 +19,7 @@ mod timer;
 pub(crate) mod tokens;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 pub use self::acquire::Acquire;
@@ -76,7 +76,6 @@ struct Core {
     policy: RwLock<Arc<Policy>>,
     registry: RwLock<Registry>,
     shared: Arc<Shared>,
-    reloading: Mutex<()>,
 }
 
 impl Limiter {
@@ -92,7 +91,6 @@ impl Limiter {
                 shared: Arc::new(Shared::new(policy.max_queue_total(), hooks)),
                 policy: RwLock::new(Arc::new(policy)),
                 registry: RwLock::new(Registry::new(prefix)),
-                reloading: Mutex::new(()),
             }),
         }
     }
@@ -170,24 +168,24 @@ impl Limiter {
     /// # Errors
     /// The configuration is refused as a whole, and the old one stays.
     pub fn reconfigure(&self, config: LimitConfig) -> Result<(), ConfigError> {
-        let policy = Arc::new(Policy::compile(config)?);
-        // One at a time: two that interleave would leave lanes with a mix of both.
-        let _reloading = self.core.reloading.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (before, lanes, pools) = {
+        let policy = Policy::compile(config)?;
+        let (policy, lanes, pools) = {
             let mut current = self.core.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let before = std::mem::replace(&mut *current, policy.clone());
+            let policy = Arc::new(policy.after(&current));
+            *current = policy.clone();
+            let shared = &self.core.shared;
+            shared.set_max_waiting(policy.max_queue_total());
+            let is_enabled = policy.is_enabled() || shared.hooks.make_controllers();
+            self.core.is_enabled.store(is_enabled, Ordering::Relaxed);
             let registry = self.read_registry();
-            (before, registry.lanes(), registry.pools())
+            (policy, registry.lanes(), registry.pools())
         };
-        let shared = &self.core.shared;
-        shared.set_max_waiting(policy.max_queue_total());
-        let is_enabled = policy.is_enabled() || shared.hooks.make_controllers();
-        self.core.is_enabled.store(is_enabled, Ordering::Relaxed);
+        // Without a lock: what changes is told on the way. Where another reload has been, it may be the newer one.
         for lane in &lanes {
-            lane.reconfigure(&before, &policy);
+            lane.reconfigure(&policy);
         }
         for pool in pools {
-            pool.reconfigure(&before, &policy);
+            pool.reconfigure(&policy);
         }
         Ok(())
     }

@@ -104,6 +104,8 @@ async fn a_crowd_on_fickle_limits_loses_nobody_and_every_book_balances() {
         tokio::time::timeout(secs(60), caller).await.expect("somebody waits for ever").expect("no panic");
     }
     assert_nothing_is_left(&limiter);
+    let bound = limiter.config().max_inflight;
+    assert!(limiter.snapshot().lanes.iter().all(|lane| lane.max == bound), "the last of the reloads is in force");
     let books = books.lock().unwrap();
     assert_eq!(books.len(), 4, "three lanes and their pool");
     let sum =

@@ -334,8 +334,12 @@ impl World {
         Ok(())
     }
 
+    fn valve(&self, valve: usize) -> &Valve {
+        self.lanes.get(valve).map_or(&self.pool.valve, |&id| &self.pool.lane(id).valve)
+    }
+
     fn limit(&self, valve: usize) -> u32 {
-        self.lanes.get(valve).map_or(self.pool.valve.limit(), |&id| self.pool.lane(id).valve.limit())
+        self.valve(valve).limit()
     }
 
     fn used(&self, valve: usize) -> u32 {
@@ -345,7 +349,7 @@ impl World {
 
     /// How many may be in flight now: none in a pause, fewer than the limit after one.
     fn lets_pass(&self, valve: usize) -> Result<u32, TestCaseError> {
-        let gate = self.lanes.get(valve).map_or(self.pool.valve.gate, |&id| self.pool.lane(id).valve.gate);
+        let gate = self.valve(valve).gate;
         let expected = &self.valves[valve];
         let limit = expected.limit();
         prop_assert_eq!(limit, self.limit(valve));
