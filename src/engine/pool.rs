@@ -203,6 +203,18 @@ impl Pool {
         }
     }
 
+    /// A waiter that cannot use the slot that it was granted passes it on. It keeps its place in line, and gets no other slot
+    /// before it looks again.
+    pub(crate) fn decline(&mut self, id: LaneId, waiter: WaiterId, waker: &Waker, now: Time, effects: &mut Effects) {
+        let now = self.advance(now, effects);
+        if let Some(class) = self.lane_mut(id).queue.decline(waiter, waker) {
+            self.waiting += 1;
+            self.give_back(id, class);
+            self.dispatch(id, now, effects);
+            self.expect_timeout(id, now);
+        }
+    }
+
     /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if it holds a slot, which takes
     /// a [`cancel`](Self::cancel) to pass on. Asks for no time: what was due meanwhile is due for the next step.
     pub(crate) fn abandon(&mut self, id: LaneId, waiter: WaiterId, effects: &mut Effects) -> Option<bool> {

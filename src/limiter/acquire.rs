@@ -183,6 +183,16 @@ impl Wait {
         lane.pool.step_polled(lane, |state, effects| state.engine.look(lane.id, ticket.id, waker, now, effects))
     }
 
+    /// Passes on the slot that is there to be collected, and keeps its place in line.
+    pub(super) fn decline(&self, waker: &Waker) {
+        if let Stage::Queued(Queued { lane, ticket, .. }) = &self.stage {
+            let now = clock::now();
+            lane.pool.step_polled(lane, |state, effects| {
+                state.engine.decline(lane.id, ticket.id, waker, now, effects);
+            });
+        }
+    }
+
     /// Its place in line when it came, from 1.
     pub(super) fn position(&self) -> Option<u32> {
         match &self.stage {

@@ -38,6 +38,10 @@ pub(crate) struct RunCall {
     is_lending: bool,
     /// It has asked for the slot, since its lane had granted it one.
     is_returning: bool,
+    /// No slot will come back before its lane's goes on.
+    is_in_vain: bool,
+    /// It stands in a lane's line and lends nothing.
+    waits_beside: bool,
 }
 
 impl CallOfRun {
@@ -59,7 +63,16 @@ impl CallOfRun {
     }
 
     pub(crate) fn attempt(self: Arc<Self>) -> RunCall {
-        RunCall { of: self, asking: None, watch: None, has_asked: false, is_lending: false, is_returning: false }
+        RunCall {
+            of: self,
+            asking: None,
+            watch: None,
+            has_asked: false,
+            is_lending: false,
+            is_returning: false,
+            is_in_vain: false,
+            waits_beside: false,
+        }
     }
 }
 
@@ -99,8 +112,10 @@ impl RunCall {
         let run = &self.of.run;
         run.hub.tell(run, || RunEvent::CallQueued { lane: lane.clone(), position });
         if self.lends(lane) {
-            self.lend();
+            return self.lend();
         }
+        self.waits_beside = true;
+        run.hub.step(|engine, _, effects| engine.waits_beside(run.at, effects));
     }
 
     /// It waits on, with its run's slot lent.
@@ -148,18 +163,24 @@ impl RunCall {
         run.hub.tell(run, || RunEvent::CallAdmitted { lane: lane.clone(), wait });
     }
 
+    /// Its run's slot will not come back while it keeps its lane's.
+    pub(crate) fn waits_in_vain(&self) -> bool {
+        self.is_in_vain
+    }
+
     fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RejectKind>> {
         let (run, watch) = (&self.of.run, &mut self.watch);
         let back = run.hub.step(|engine, now, effects| {
             let back = engine.take_back(run.at, now, effects);
-            if back == Back::Waiting {
+            if matches!(back, Back::Waiting | Back::InVain) {
                 engine.watch(run.at, watch, cx.waker(), &mut effects.spent);
             }
             back
         });
+        self.is_in_vain = back == Back::InVain;
         match back {
             Back::Held => Poll::Ready(Ok(())),
-            Back::Waiting => Poll::Pending,
+            Back::Waiting | Back::InVain => Poll::Pending,
             Back::Over => Poll::Ready(Err(RejectKind::RunOver)),
         }
     }
@@ -168,14 +189,17 @@ impl RunCall {
 impl Drop for RunCall {
     /// The run goes on without this call, and wants its slot.
     fn drop(&mut self) {
-        if !self.is_lending && self.watch.is_none() {
+        if !self.is_lending && !self.waits_beside && self.watch.is_none() {
             return;
         }
-        let Self { of, watch, is_lending, .. } = self;
+        let Self { of, watch, is_lending, waits_beside, .. } = self;
         let run = &of.run;
         run.hub.step(|engine, now, effects| {
             if let Some(watch) = *watch {
                 engine.unwatch(run.at, watch, &mut effects.spent);
+            }
+            if *waits_beside {
+                engine.waited_beside(run.at);
             }
             if *is_lending {
                 engine.take_back(run.at, now, effects);

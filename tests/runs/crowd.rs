@@ -35,9 +35,7 @@ impl World {
             return;
         }
         for turn in 0..3 {
-            // Tools have a lane of their own: behind runs that want their slot back they would wait a lease for each.
-            let at = if fate == 4 { "c" } else { ["a", "b"][(n + turn) % 2] };
-            let lane = LaneKey::new(at, "gemma");
+            let lane = LaneKey::new(["a", "b"][(n + turn) % 2], "gemma");
             let acquire = self.limiter.acquire(&lane, Priority::Default);
             let permit = match fate {
                 3 => match run.turn(acquire).now_or_never() {
