@@ -72,7 +72,7 @@ impl<R: Clone> Runs<R> {
         }
     }
 
-    fn are_all_stuck(&self) -> bool {
+    pub(super) fn are_all_stuck(&self) -> bool {
         !self.has_free_slot() && self.stuck == self.counts.running
     }
 
