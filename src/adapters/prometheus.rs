@@ -3,6 +3,7 @@
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 
 use crate::meters::{DESCRIPTIONS, FIRST_BYTE_BUCKETS, WAIT_BUCKETS};
+use crate::runs::RUN_DESCRIPTIONS;
 
 /// Sets the buckets of this crate's histograms, so that they are exported as histograms and not as summaries.
 ///
@@ -23,6 +24,8 @@ pub fn buckets(builder: PrometheusBuilder, prefix: &str) -> Result<PrometheusBui
     builder
         .set_buckets_for_metric(named("queue_wait_seconds"), &WAIT_BUCKETS)?
         .set_buckets_for_metric(named("hold_seconds"), &WAIT_BUCKETS)?
+        .set_buckets_for_metric(named("run_wait_seconds"), &WAIT_BUCKETS)?
+        .set_buckets_for_metric(named("run_lent_seconds"), &WAIT_BUCKETS)?
         .set_buckets_for_metric(named("first_byte_seconds"), &FIRST_BYTE_BUCKETS)
 }
 
@@ -32,7 +35,7 @@ pub fn buckets(builder: PrometheusBuilder, prefix: &str) -> Result<PrometheusBui
 /// tower_inflight::prometheus::describe("llm");
 /// ```
 pub fn describe(prefix: &str) {
-    for (what, unit, text) in DESCRIPTIONS {
+    for (what, unit, text) in DESCRIPTIONS.into_iter().chain(RUN_DESCRIPTIONS) {
         let name = format!("{prefix}_{what}");
         if what.ends_with("_total") {
             metrics::describe_counter!(name, unit, text);

@@ -258,8 +258,23 @@ impl Pool {
         }
     }
 
+    /// A waiter that cannot use the slot that it was granted passes it on. It keeps its place in line, and gets no other slot
+    /// before it looks again.
+    pub(crate) fn decline(&mut self, id: LaneId, waiter: WaiterId, waker: &Waker, now: Time, effects: &mut Effects) {
+        let now = self.advance(now, effects);
+        if let Some(class) = self.lane_mut(id).queue.decline(waiter, waker) {
+            self.waiting += 1;
+            self.give_back(id, class);
+            let tokens = self.lane(id).asked.of(waiter.index).tokens;
+            self.refund(id, tokens, now);
+            self.dispatch(id, now, effects);
+            self.expect_timeout(id, now);
+        }
+    }
+
     /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if others may go because of it
-    /// (it holds a slot, or tokens kept everybody waiting), which takes a [`cancel`](Self::cancel). Asks for no time: what was due meanwhile is due for the next step.
+    /// (it holds a slot, or tokens kept everybody waiting), which takes a [`cancel`](Self::cancel). Asks for no time: what
+    /// was due meanwhile is due for the next step.
     pub(crate) fn abandon(&mut self, id: LaneId, waiter: WaiterId, effects: &mut Effects) -> Option<bool> {
         if self.is_charged(id) || self.lane_mut(id).queue.is_granted(waiter) {
             return None;

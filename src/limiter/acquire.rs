@@ -64,9 +64,17 @@ struct Arriving {
     tenant: Option<Arc<str>>,
     class: Option<Priority>,
     admission: Admission,
+    scope: ScopeSays,
     asked: Asked,
     /// The run that makes it.
     run: Option<Arc<CallOfRun>>,
+}
+
+/// Whether the scope in which it is polled has been heard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ScopeSays {
+    NotYet,
+    NoMore,
 }
 
 /// When waiting ends, and by which of its two bounds. Where both end together, the deadline is named.
@@ -105,7 +113,7 @@ impl Acquire {
     fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
         Scope::complete(&mut call);
         let Call { class, tenant, deadline, arrived_at, admission, asked, life, run } = call;
-        let arriving = Arriving { tenant, class, admission, asked, run };
+        let arriving = Arriving { tenant, class, admission, scope: ScopeSays::NotYet, asked, run };
         Self { lane, life, deadline, since: arrived_at, stage: Stage::Arriving(arriving) }
     }
 }
@@ -163,19 +171,24 @@ impl Acquire {
 
     #[inline(always)]
     fn arrive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, Rejected>> {
+        if let Stage::Arriving(Arriving { tenant, class, run, scope: ScopeSays::NotYet, .. }) = &mut self.stage {
+            // Once more: it may have been made before its scope was entered.
+            Scope::complete_late(Open { class, tenant, deadline: &mut self.deadline, run });
+            if let Some(run) = run.take() {
+                return self.enter_run(run, cx);
+            }
+        }
+        self.ask(cx.waker())
+    }
+
+    #[inline(always)]
+    fn ask(&mut self, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let (Some(lane), Stage::Arriving(arriving)) = (&self.lane, &mut self.stage) else {
             self.stage = Stage::Done;
             return Poll::Ready(Ok(Permit::off()));
         };
-        let Arriving { tenant, class, run, .. } = arriving;
-        // Once more: it may have been made before its scope was entered.
-        Scope::complete_late(Open { class, tenant, deadline: &mut self.deadline, run });
-        if let Some(run) = run.take() {
-            return self.enter_run(run, cx);
-        }
-        let waker = cx.waker();
         let now = clock::now();
-        let (class, asked, deadline) = (class.unwrap_or_default(), arriving.asked, self.deadline);
+        let (class, asked, deadline) = (arriving.class.unwrap_or_default(), arriving.asked, self.deadline);
         let (request, since) = (Request { class, asked, deadline }, self.since);
         let granted = lane.pool.step_polled_or(
             lane,
@@ -211,8 +224,11 @@ impl Acquire {
     /// A call of a run: what is left of it goes on inside, beside what the run does meanwhile.
     #[cold]
     fn enter_run(&mut self, run: Arc<CallOfRun>, cx: &mut Context<'_>) -> Poll<Result<Permit, Rejected>> {
-        let Some(lane) = self.lane.take() else { unreachable!("who arrives has a lane") };
-        let stage = std::mem::replace(&mut self.stage, Stage::Done);
+        let Stage::Arriving(arriving) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            unreachable!("it arrives just now")
+        };
+        let Some(lane) = self.lane.take() else { return Poll::Ready(Ok(Permit::off())) };
+        let stage = Stage::Arriving(Arriving { scope: ScopeSays::NoMore, ..arriving });
         let (lane_of_run, life) = (lane.clone(), self.life.take());
         let wait = Self { lane: Some(lane), life, deadline: self.deadline, since: self.since, stage };
         self.stage = Stage::OfRun(Box::new(OfRun::new(wait, lane_of_run, run)));
@@ -224,6 +240,16 @@ impl Acquire {
         let (Some(lane), Stage::Queued(ticket, _)) = (&self.lane, &self.stage) else { return Sight::Gone };
         let now = clock::now();
         lane.pool.step_polled(lane, |state, effects| state.engine.look(lane.id, ticket.id, waker, now, effects))
+    }
+
+    /// Passes on the slot that is there to be collected, and keeps its place in line.
+    pub(super) fn decline(&self, waker: &Waker) {
+        if let (Some(lane), Stage::Queued(ticket, _)) = (&self.lane, &self.stage) {
+            let now = clock::now();
+            lane.pool.step_polled(lane, |state, effects| {
+                state.engine.decline(lane.id, ticket.id, waker, now, effects);
+            });
+        }
     }
 
     /// Its place in line when it came, from 1.

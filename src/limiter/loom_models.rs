@@ -256,6 +256,26 @@ fn loom_two_runs_at_the_bound_do_not_wait_for_each_other() {
     });
 }
 
+// The borrower's tool waits for the lane behind the lender, which comes back for the borrower's slot.
+#[test]
+fn loom_a_lent_run_and_a_tool_do_not_wait_for_each_other() {
+    loom::model(|| {
+        let Lent { limiter, lane, slot, queue, lender, call, borrower } = lent();
+        let releasing = thread::spawn(move || slot.settle(Outcome::Success));
+        let borrowing = thread::spawn(move || {
+            let permit = block_on(lane.acquire(Call::from(Priority::Default).beside(&borrower)));
+            permit.expect("the lane's slot").settle(Outcome::Success);
+            borrower.finish().expect("nobody cancels");
+        });
+        block_on(call).expect("both slots").settle(Outcome::Success);
+        lender.finish().expect("nobody cancels");
+        releasing.join().expect("released");
+        borrowing.join().expect("finished");
+        assert_no_runs_are_left(&queue);
+        assert_nothing_is_left(&limiter);
+    });
+}
+
 #[test]
 fn loom_a_lent_run_that_is_cancelled_leaves_both_slots_to_others() {
     loom::model(|| {

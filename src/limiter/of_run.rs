@@ -15,8 +15,10 @@
 //! - While a run waits for its slot to come back, no run that waits for a lane in its own turn keeps one: those lend, and
 //!   where they may not (the bound), the engine swaps the two.
 //! - Calls beside a run's own turn keep the run's slot, whatever they wait for. So a lane's slot that was granted to a run
-//!   without its own is not collected before the run's is back. It is under the lease of every grant: after a second it
-//!   goes to the next in the lane's line, and the call keeps its place there.
+//!   without its own is not collected before the run's is back. Once every run slot is with a run that has such a call in
+//!   some lane's line, it is passed on at once, since it may be what they wait for; the call keeps its place. And should
+//!   they wait by calls that nobody knows to be theirs, the lane's slot is under the lease of every grant: after a second
+//!   it goes to the next in line.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -63,15 +65,22 @@ impl OfRun {
                     self.call.queued(&self.lane.key, position);
                 }
                 Stage::InLine => match self.wait.sight(cx.waker()) {
-                    Sight::Granted => {
-                        if let Err(kind) = ready!(self.call.poll_back(cx)) {
+                    Sight::Granted => match self.call.poll_back(cx) {
+                        Poll::Ready(Err(kind)) => {
                             return Poll::Ready(Err(refuse_waiting(&self.lane, kind, self.wait.position())));
                         }
-                        match self.wait.advance(cx) {
-                            Poll::Ready(result) => return Poll::Ready(self.sent(result)),
-                            Poll::Pending => {}
+                        Poll::Ready(Ok(())) => {
+                            if let Poll::Ready(result) = self.wait.advance(cx) {
+                                return Poll::Ready(self.sent(result));
+                            }
                         }
-                    }
+                        Poll::Pending => {
+                            if self.call.waits_in_vain() {
+                                self.wait.decline(cx.waker());
+                            }
+                            return Poll::Pending;
+                        }
+                    },
                     Sight::Waiting => {
                         self.call.waits();
                         let kind = ready!(self.call.poll_over(cx));

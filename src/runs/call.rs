@@ -34,10 +34,22 @@ pub(crate) struct RunCall {
     asking: Option<Asking>,
     watch: Option<Watch>,
     has_asked: bool,
-    /// From when it lends until it holds the slot again.
-    is_lending: bool,
-    /// It has asked for the slot, since its lane had granted it one.
-    is_returning: bool,
+    slot: Slot,
+}
+
+/// What the call has done about its run's slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// Nothing.
+    Kept,
+    /// It stands in a lane's line, and keeps it.
+    KeptInLine,
+    /// It stands in a lane's line, and has lent it.
+    Lent,
+    /// Its lane has granted it a slot: it wants it back.
+    Wanted,
+    /// The same, and no slot will come back before its lane's goes on.
+    WantedInVain,
 }
 
 impl CallOfRun {
@@ -59,7 +71,7 @@ impl CallOfRun {
     }
 
     pub(crate) fn attempt(self: Arc<Self>) -> RunCall {
-        RunCall { of: self, asking: None, watch: None, has_asked: false, is_lending: false, is_returning: false }
+        RunCall { of: self, asking: None, watch: None, has_asked: false, slot: Slot::Kept }
     }
 }
 
@@ -91,7 +103,7 @@ impl RunCall {
         if self.of.whose == Whose::Beside {
             return Poll::Ready(Ok(()));
         }
-        self.poll_slot(cx)
+        self.poll_slot(cx).map(|back| if back == Back::Over { Err(RejectKind::RunOver) } else { Ok(()) })
     }
 
     /// It stands in a lane's line.
@@ -99,20 +111,22 @@ impl RunCall {
         let run = &self.of.run;
         run.hub.tell(run, || RunEvent::CallQueued { lane: lane.clone(), position });
         if self.lends(lane) {
-            self.lend();
+            return self.lend();
         }
+        self.slot = Slot::KeptInLine;
+        run.hub.step(|engine, _, effects| engine.waits_beside(run.at, effects));
     }
 
     /// It waits on, with its run's slot lent.
     fn lend(&mut self) {
-        self.is_lending = true;
+        self.slot = Slot::Lent;
         let run = &self.of.run;
         run.hub.step(|engine, now, effects| engine.lend(run.at, now, effects));
     }
 
     /// It stands in its lane's line. If it had a slot there, it lost it for want of its run's: it lends on.
     pub(crate) fn waits(&mut self) {
-        if std::mem::take(&mut self.is_returning) {
+        if matches!(self.slot, Slot::Wanted | Slot::WantedInVain) {
             self.of.run.routes.lost_its_place();
             self.lend();
         }
@@ -125,14 +139,13 @@ impl RunCall {
 
     /// The slot that it lent, back again.
     pub(crate) fn poll_back(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RejectKind>> {
-        if !self.is_lending {
-            let is_over = self.of.is_over();
-            return Poll::Ready(if is_over { Err(RejectKind::RunOver) } else { Ok(()) });
+        if matches!(self.slot, Slot::Kept | Slot::KeptInLine) {
+            return Poll::Ready(if self.of.is_over() { Err(RejectKind::RunOver) } else { Ok(()) });
         }
-        self.is_returning = true;
+        self.slot = Slot::Wanted;
         let back = ready!(self.poll_slot(cx));
-        self.is_lending = false;
-        Poll::Ready(back)
+        self.slot = Slot::Kept;
+        Poll::Ready(if back == Back::Over { Err(RejectKind::RunOver) } else { Ok(()) })
     }
 
     /// Ready when there is no run any more to make this call.
@@ -148,19 +161,30 @@ impl RunCall {
         run.hub.tell(run, || RunEvent::CallAdmitted { lane: lane.clone(), wait });
     }
 
-    fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RejectKind>> {
+    /// Its run's slot will not come back while it keeps its lane's.
+    pub(crate) fn waits_in_vain(&self) -> bool {
+        self.slot == Slot::WantedInVain
+    }
+
+    /// Ready with the slot, or without a run.
+    fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Back> {
         let (run, watch) = (&self.of.run, &mut self.watch);
         let back = run.hub.step(|engine, now, effects| {
             let back = engine.take_back(run.at, now, effects);
-            if back == Back::Waiting {
+            if matches!(back, Back::Waiting | Back::InVain) {
                 engine.watch(run.at, watch, cx.waker(), &mut effects.spent);
             }
             back
         });
         match back {
-            Back::Held => Poll::Ready(Ok(())),
+            Back::Held | Back::Over => Poll::Ready(back),
             Back::Waiting => Poll::Pending,
-            Back::Over => Poll::Ready(Err(RejectKind::RunOver)),
+            Back::InVain => {
+                if self.slot == Slot::Wanted {
+                    self.slot = Slot::WantedInVain;
+                }
+                Poll::Pending
+            }
         }
     }
 }
@@ -168,17 +192,21 @@ impl RunCall {
 impl Drop for RunCall {
     /// The run goes on without this call, and wants its slot.
     fn drop(&mut self) {
-        if !self.is_lending && self.watch.is_none() {
+        if self.slot == Slot::Kept && self.watch.is_none() {
             return;
         }
-        let Self { of, watch, is_lending, .. } = self;
+        let Self { of, watch, slot, .. } = self;
         let run = &of.run;
         run.hub.step(|engine, now, effects| {
             if let Some(watch) = *watch {
                 engine.unwatch(run.at, watch, &mut effects.spent);
             }
-            if *is_lending {
-                engine.take_back(run.at, now, effects);
+            match slot {
+                Slot::Kept => {}
+                Slot::KeptInLine => engine.waited_beside(run.at),
+                Slot::Lent | Slot::Wanted | Slot::WantedInVain => {
+                    engine.take_back(run.at, now, effects);
+                }
             }
         });
     }

@@ -19,6 +19,16 @@ pub(super) struct RunMeters {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shifted([bool; 3]);
 
+/// The names and what they mean, for recorders that show descriptions.
+#[cfg(feature = "prometheus")]
+pub(crate) const RUN_DESCRIPTIONS: [(&str, metrics::Unit, &str); 5] = [
+    ("runs", metrics::Unit::Count, "Runs that hold a slot, wait for one, or have lent theirs, by status."),
+    ("runs_total", metrics::Unit::Count, "Runs that are over, by how they ended."),
+    ("run_wait_seconds", metrics::Unit::Seconds, "From the start of a run until it has its slot."),
+    ("run_lent_seconds", metrics::Unit::Seconds, "How long runs were without the slot that they had lent."),
+    ("run_backpressure_total", metrics::Unit::Count, "Starts that were refused, by the setting that bounds them."),
+];
+
 const STATES: [RunStatus; 3] = [RunStatus::Running, RunStatus::Queued, RunStatus::Lent];
 const ENDINGS: [RunStatus; 3] = [RunStatus::Finished, RunStatus::Cancelled, RunStatus::Refused];
 

@@ -27,6 +27,8 @@ pub use self::error::{Backpressure, BudgetFault, BudgetRefused, RunOver, StartEr
 pub use self::event::{RunEvent, RunNotice};
 use self::hub::{Hub, RunState};
 pub use self::listen::{RunEvents, RunNotices};
+#[cfg(feature = "prometheus")]
+pub(crate) use self::meters::RUN_DESCRIPTIONS;
 pub use self::run::{Run, RunHandle};
 pub use self::start::{Once, StartRun};
 pub use self::stats::{RunStats, UserRuns};

@@ -148,6 +148,32 @@ async fn a_tools_call_gets_the_lane_when_the_run_before_it_has_no_slot_to_use_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tools_call_behind_many_that_have_lent_waits_for_no_lease() {
+    let (queue, limiter) = (slots(1), limiter());
+    let slot = hold(&limiter);
+    let began = clock();
+    let mut lent = Vec::new();
+    for user in ["ann", "bob", "cyd", "dan"] {
+        let run = start(&queue, user);
+        let call = tokio::spawn(wait_in_lane(&limiter, &run).await);
+        lent.push((run, call));
+    }
+    let holder = start(&queue, "eve");
+    let tool = tokio::spawn(limiter.acquire(&local(), Call::new(Priority::Default).beside(&holder)));
+    tokio::task::yield_now().await;
+    slot.settle(Outcome::Success);
+    drop(tool.await.expect("no panic").expect("the lane's slot"));
+    assert_eq!(clock(), began);
+    holder.finish().expect("it ran");
+    for (run, call) in lent {
+        drop(call.await.expect("no panic").expect("its place in the lane's line was kept"));
+        run.finish().expect("it ran");
+    }
+    assert_eq!(clock(), began);
+    assert_nothing_is_left(&queue, &limiter);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_lost_its_lane_slot_for_want_of_its_own_lends_on() {
     let (queue, limiter) = (slots(1), limiter());
     let slot = hold(&limiter);

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod budget;
+mod crowd;
 mod events;
 mod fairness;
 mod lending;

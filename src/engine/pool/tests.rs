@@ -104,7 +104,7 @@ impl Bench {
     fn come_until(&mut self, lane: LaneId, class: Priority, expires_at: Time, expiry: Expiry) -> Came {
         let deadline = if expiry == Expiry::Deadline { expires_at } else { Time::NEVER };
         self.step(|pool, now, effects| {
-            match pool.try_acquire(lane, Request { deadline: deadline, ..Request::of(class) }, now, effects) {
+            match pool.try_acquire(lane, Request { deadline, ..Request::of(class) }, now, effects) {
                 Ok(grant) => Came::Sent(grant),
                 Err(blocked @ (Blocked::Closed | Blocked::PastDeadline)) => {
                     pool.note_refused(lane, Reason::Closed);

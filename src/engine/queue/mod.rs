@@ -408,10 +408,21 @@ impl Queue {
         if self.waiters[index].granted_at + lease > now {
             return None;
         }
+        Some((index, self.park(index)))
+    }
+
+    /// Takes the slot from a waiter that cannot use it; it keeps its place in line. `waker` is for its expiry.
+    pub(crate) fn decline(&mut self, id: WaiterId, waker: &Waker) -> Option<Priority> {
+        let waiter = self.find(id).filter(|waiter| waiter.state == State::Granted)?;
+        waiter.waker = Some(waker.clone());
+        Some(self.park(id.index))
+    }
+
+    fn park(&mut self, index: u32) -> Priority {
         self.granted.unlink(&mut self.waiters, index, |w| &mut w.in_line);
         self.waiters[index].state = State::Parked;
         self.count_in(self.place(index));
-        Some((index, self.waiters[index].class))
+        self.waiters[index].class
     }
 
     /// Removes the next waiter whose time is over. Holders of a slot are left alone.

@@ -70,6 +70,8 @@ struct Entry<R> {
     started_at: Time,
     waited: Duration,
     lent_at: Time,
+    /// Its calls beside its own turns that stand in the lines of lanes.
+    beside: u32,
     watchers: Watchers,
 }
 
@@ -87,6 +89,12 @@ enum State {
     Holding,
     Lent,
     Returning,
+}
+
+impl State {
+    fn holds_slot(self) -> bool {
+        matches!(self, Self::Starting | Self::Running | Self::Holding)
+    }
 }
 
 /// `R` is what the shell knows a run by; it comes back with each [`Fact`].
@@ -113,6 +121,8 @@ pub(crate) struct Runs<R> {
     are_returning: u32,
     holding: List,
     counts: Counts,
+    /// Runs that hold a slot while a call beside their own turns waits for a lane.
+    stuck: u32,
     is_closed: bool,
 }
 
@@ -137,6 +147,7 @@ impl<R: Clone> Runs<R> {
             are_returning: 0,
             holding: List::default(),
             counts: Counts::default(),
+            stuck: 0,
             is_closed: false,
         }
     }
@@ -358,7 +369,7 @@ impl<R: Clone> Runs<R> {
                 self.users[user].queued -= 1;
             }
             State::Starting | State::Running | State::Holding => {
-                self.counts.running -= 1;
+                self.free_slot(index);
                 self.users[user].started -= 1;
             }
             State::Lent | State::Returning => {
@@ -435,6 +446,7 @@ impl<R> Default for Entry<R> {
             started_at: Time::ZERO,
             waited: Duration::ZERO,
             lent_at: Time::ZERO,
+            beside: 0,
             watchers: Watchers::default(),
         }
     }

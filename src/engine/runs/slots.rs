@@ -44,8 +44,55 @@ impl<R: Clone> Runs<R> {
         }
         match self.entries[index].state {
             State::Running => Back::Held,
+            _ if self.are_all_stuck() => Back::InVain,
             _ => Back::Waiting,
         }
+    }
+
+    /// A call beside its own turns stands in a lane's line from now on.
+    pub(crate) fn waits_beside(&mut self, run: RunRef, effects: &mut Effects<R>) {
+        let Some(index) = self.find(run) else { return };
+        let entry = &mut self.entries[index];
+        entry.beside += 1;
+        if entry.beside == 1 && entry.state.holds_slot() {
+            self.stuck += 1;
+            if self.are_all_stuck() {
+                self.wake_returning(effects);
+            }
+        }
+    }
+
+    /// It stands there no more.
+    pub(crate) fn waited_beside(&mut self, run: RunRef) {
+        let Some(index) = self.find(run) else { return };
+        let entry = &mut self.entries[index];
+        entry.beside -= 1;
+        if entry.beside == 0 && entry.state.holds_slot() {
+            self.stuck -= 1;
+        }
+    }
+
+    pub(super) fn are_all_stuck(&self) -> bool {
+        !self.has_free_slot() && self.stuck == self.counts.running
+    }
+
+    /// They hold what those who are stuck may be waiting for.
+    fn wake_returning(&mut self, effects: &mut Effects<R>) {
+        let mut at = self.returning.head();
+        while let Some(index) = at {
+            effects.wakes.extend(self.entries[index].watchers.take());
+            at = self.entries[index].links.next();
+        }
+    }
+
+    fn hold_slot(&mut self, index: u32) {
+        self.counts.running += 1;
+        self.stuck += u32::from(self.entries[index].beside > 0);
+    }
+
+    pub(super) fn free_slot(&mut self, index: u32) {
+        self.counts.running -= 1;
+        self.stuck -= u32::from(self.entries[index].beside > 0);
     }
 
     /// No more may be queued or lent.
@@ -82,7 +129,7 @@ impl<R: Clone> Runs<R> {
     fn resume(&mut self, index: u32, now: Time, effects: &mut Effects<R>) {
         self.leave_returning(index);
         self.counts.lent -= 1;
-        self.counts.running += 1;
+        self.hold_slot(index);
         let entry = &mut self.entries[index];
         entry.state = State::Running;
         let user = entry.user;
@@ -98,7 +145,7 @@ impl<R: Clone> Runs<R> {
 
     fn let_lend(&mut self, index: u32, now: Time, effects: &mut Effects<R>) {
         self.holding.unlink(&mut self.entries, index, |e| &mut e.links);
-        self.counts.running -= 1;
+        self.free_slot(index);
         self.counts.lent += 1;
         let entry = &mut self.entries[index];
         entry.state = State::Lent;
@@ -125,6 +172,6 @@ impl<R: Clone> Runs<R> {
         let entry = &mut self.entries[index];
         entry.state = state;
         self.users[entry.user].started += 1;
-        self.counts.running += 1;
+        self.hold_slot(index);
     }
 }

@@ -82,6 +82,8 @@ pub(crate) enum Standing {
 pub(crate) enum Back {
     Held,
     Waiting,
+    /// Every slot is with a run that waits for a lane beside its own turns: none comes back before a lane has room.
+    InVain,
     Over,
 }
 

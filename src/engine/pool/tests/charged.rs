@@ -202,7 +202,7 @@ fn refunds_are_worth_a_factor_of_ten() {
             let grant = match bench.come_with(lane, Normal, asking(4_000)) {
                 Came::Sent(grant) => grant,
                 Came::Queued(id) => {
-                    while !matches!(bench.pool.lane_mut(lane).queue.is_granted(id), true) {
+                    while !bench.pool.lane_mut(lane).queue.is_granted(id) {
                         bench.wait_for_it();
                     }
                     bench.collect(lane, id)

@@ -183,7 +183,7 @@ impl World {
         let now = self.now;
         self.totals[lane].offered += 1;
         let came = self.step(|pool, now, effects| {
-            pool.try_acquire(id, Request { deadline: deadline, ..Request::of(class) }, now, effects)
+            pool.try_acquire(id, Request { deadline, ..Request::of(class) }, now, effects)
         })?;
         let paused = self.pool.lane(id).valve.opens_at(now).map(|opens_at| opens_at.since(now));
         let expected = if self.is_closed {

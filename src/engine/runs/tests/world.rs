@@ -11,6 +11,8 @@ enum Op {
     Refuse(usize),
     Lend(usize),
     TakeBack(usize),
+    WaitsBeside(usize),
+    WaitedBeside(usize),
     End(usize, Ending),
 }
 
@@ -26,6 +28,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => pick.clone().prop_map(Op::Refuse),
         4 => pick.clone().prop_map(Op::Lend),
         3 => pick.clone().prop_map(Op::TakeBack),
+        2 => pick.clone().prop_map(Op::WaitsBeside),
+        2 => pick.clone().prop_map(Op::WaitedBeside),
         3 => (pick, prop_oneof![Just(Ending::Finished), Just(Ending::Cancelled)]).prop_map(|(at, how)| Op::End(at, how)),
     ]
 }
@@ -63,6 +67,12 @@ impl World {
             }
             Op::Lend(at) => drop(pick(at).map(|run| runs.lend(run, Time::ZERO, &mut effects))),
             Op::TakeBack(at) => drop(pick(at).map(|run| runs.take_back(run, Time::ZERO, &mut effects))),
+            Op::WaitsBeside(at) => drop(pick(at).map(|run| runs.waits_beside(run, &mut effects))),
+            Op::WaitedBeside(at) => {
+                if let Some(run) = pick(at).filter(|run| runs.entries[run.index].beside > 0) {
+                    runs.waited_beside(run);
+                }
+            }
             Op::End(at, how) => drop(pick(at).map(|run| runs.end(run, how, Time::ZERO, &mut effects))),
         }
         self.live.retain(|run| self.runs.standing(*run) != Standing::Over);
@@ -77,6 +87,8 @@ impl World {
         let lent = count(|s| s == Standing::Lent);
         assert_eq!([running, queued, lent].map(small), [counts.running, counts.queued, counts.lent]);
         assert_eq!(entries.len(), self.live.len());
+        let is_stuck = |run: &&RunRef| entries[run.index].beside > 0 && entries[run.index].state.holds_slot();
+        assert_eq!(self.runs.stuck, small(self.live.iter().filter(is_stuck).count()));
         assert!(counts.running <= limits.concurrent);
         assert!(counts.queued + counts.lent <= limits.depth);
         for (_, user) in self.runs.by_user.iter() {
