@@ -106,6 +106,7 @@ pub use self::adapters::prometheus;
 #[cfg(feature = "reqwest-middleware")]
 pub use self::adapters::reqwest_middleware;
 pub use self::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit};
+pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};

@@ -23,6 +23,8 @@
 //! 5. offered = granted + refused + cancelled + queued.
 //! 6. Callers that are not interactive together hold fewer than `limit - reserve` slots when one of them is granted.
 
+#[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
+pub(crate) mod breaker;
 pub(crate) mod capacity;
 pub(crate) mod change;
 pub(crate) mod controller;
@@ -37,6 +39,7 @@ pub(crate) mod pool;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod quota;
+pub(crate) mod rolling;
 pub(crate) mod slab;
 pub(crate) mod steering;
 pub(crate) mod step;
