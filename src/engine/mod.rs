@@ -39,6 +39,8 @@ pub(crate) mod pool;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod quota;
+#[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
+pub(crate) mod retry_budget;
 pub(crate) mod rolling;
 pub(crate) mod slab;
 pub(crate) mod steering;
