@@ -105,7 +105,10 @@ pub use self::adapters::async_openai;
 pub use self::adapters::prometheus;
 #[cfg(feature = "reqwest-middleware")]
 pub use self::adapters::reqwest_middleware;
-pub use self::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit};
+pub use self::config::{
+    Aging, BreakerConfig, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit, RetryBudget,
+    RetryRatio, SreThrottling,
+};
 pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};

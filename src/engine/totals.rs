@@ -11,11 +11,21 @@ pub(crate) enum Reason {
     Paused,
     Busy,
     Closed,
+    BreakerOpen,
+    RetryBudget,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::QueueFull, Self::QueueTimeout, Self::Deadline, Self::Paused, Self::Busy, Self::Closed];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::QueueFull,
+        Self::QueueTimeout,
+        Self::Deadline,
+        Self::Paused,
+        Self::Busy,
+        Self::Closed,
+        Self::BreakerOpen,
+        Self::RetryBudget,
+    ];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -25,6 +35,8 @@ impl Reason {
             Self::Paused => "paused",
             Self::Busy => "busy",
             Self::Closed => "closed",
+            Self::BreakerOpen => "breaker_open",
+            Self::RetryBudget => "retry_budget",
         }
     }
 }
