@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::quota::Dimension;
 use crate::engine::totals::Reason;
 use crate::limiter::key::LaneKey;
 
@@ -59,6 +60,7 @@ pub(crate) enum Bound {
     None,
     Count(u32),
     Time(Duration),
+    Tokens(u32),
 }
 
 /// Why a call was refused.
@@ -82,10 +84,21 @@ pub enum RejectKind {
     /// The upstream asked for a pause that outlasts the call's deadline or queue timeout;
     /// [`retry_after`](Rejected::retry_after) is what is left of it.
     Paused,
+    /// This budget per minute has not enough left for the call, and it may not wait
+    /// ([`WhenShort::Refuse`](crate::WhenShort::Refuse), or [`Admission::Reject`](crate::Admission::Reject));
+    /// [`retry_after`](Rejected::retry_after) is the time until there will be.
+    Short(Dimension),
+    /// The call may use more than this budget per minute can ever hold.
+    TooLarge(Dimension),
     /// No slot was free and the call asked not to wait ([`Admission::Reject`](crate::Admission::Reject)).
     Busy,
     /// The limiter was closed.
     Closed,
+    /// The budget of its run does not allow another call
+    /// ([`BudgetChecks::EveryCall`](crate::BudgetChecks::EveryCall)).
+    OverBudget,
+    /// The run that makes it is over.
+    RunOver,
     /// Too many calls of the lane failed or began late, so none is sent until [`retry_after`](Rejected::retry_after) is
     /// over: see [`BreakerConfig`](crate::BreakerConfig).
     BreakerOpen,
@@ -210,6 +223,7 @@ impl fmt::Display for Rejection {
             Bound::None => {}
             Bound::Count(most) => write!(f, " (at most {most} may wait)")?,
             Bound::Time(after) => write!(f, " ({})", shown(after))?,
+            Bound::Tokens(most) => write!(f, " (it holds {most})")?,
         }
         write!(f, ", waited {}", shown(self.waited))?;
         if let Some(position) = self.position {
@@ -231,7 +245,10 @@ impl fmt::Display for Rejection {
             RejectKind::Deadline => "; see the deadline of the call, `max_inflight`",
             RejectKind::Paused => "; see `queue_timeout` and the deadline of the call, `max_pause`",
             RejectKind::Busy => "; see the call's `Admission`, `max_inflight`",
-            RejectKind::Closed => "",
+            RejectKind::Short(_) => "; see the quota's `when_short` and the call's `Admission`",
+            RejectKind::TooLarge(_) => "; see the quota's `burst` and the call's maximum of output tokens",
+            RejectKind::OverBudget => "; see `budget_checks` and the budget of its run",
+            RejectKind::Closed | RejectKind::RunOver => "",
             RejectKind::BreakerOpen => "; see `breaker`",
             RejectKind::RetryBudgetExhausted => "; see `retry_budget`",
         })
@@ -247,6 +264,10 @@ impl RejectKind {
             Self::Paused => Reason::Paused,
             Self::Busy => Reason::Busy,
             Self::Closed => Reason::Closed,
+            Self::Short(_) => Reason::Short,
+            Self::TooLarge(_) => Reason::TooLarge,
+            Self::OverBudget => Reason::OverBudget,
+            Self::RunOver => Reason::RunOver,
             Self::BreakerOpen => Reason::BreakerOpen,
             Self::RetryBudgetExhausted => Reason::RetryBudget,
         }
@@ -256,6 +277,8 @@ impl RejectKind {
 impl fmt::Display for RejectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Short(dimension) => return write!(f, "not enough left of `{dimension}`"),
+            Self::TooLarge(dimension) => return write!(f, "more than `{dimension}` can ever allow"),
             Self::QueueFull(QueueBound::Lane) => "the lane's queue is full",
             Self::QueueFull(QueueBound::Class) => "the queue of its class is full",
             Self::QueueFull(QueueBound::Tenant) => "the queue of its tenant is full",
@@ -265,6 +288,8 @@ impl fmt::Display for RejectKind {
             Self::Paused => "the upstream's pause outlasts the call",
             Self::Busy => "no slot is free",
             Self::Closed => "the limiter is closed",
+            Self::OverBudget => "its run is over budget",
+            Self::RunOver => "its run is over",
             Self::BreakerOpen => "the lane's breaker is open",
             Self::RetryBudgetExhausted => "the retry budget is exhausted",
         })

@@ -56,6 +56,10 @@
 //! # Ok::<(), tower_inflight::BoxError>(())
 //! ```
 //!
+//! # Runs
+//! For agents, whose runs make many calls: a [`RunQueue`] gives each run its number, its place in line and a way to cancel
+//! it at once, and lends its slot while its own call waits for a lane. [`QueueAwareRouter`] goes round a busy lane.
+//!
 //! # Ways in
 //!
 //! | client | how | feature |
@@ -92,12 +96,15 @@ mod error;
 mod http;
 mod limiter;
 mod meters;
+mod route;
+mod runs;
 #[cfg(feature = "simulator")]
 #[cfg_attr(docsrs, doc(cfg(feature = "simulator")))]
 pub mod simulator;
 mod snapshot;
 mod sync;
 mod trace;
+mod usage;
 
 #[cfg(feature = "async-openai")]
 pub use self::adapters::async_openai;
@@ -106,24 +113,34 @@ pub use self::adapters::prometheus;
 #[cfg(feature = "reqwest-middleware")]
 pub use self::adapters::reqwest_middleware;
 pub use self::config::{
-    Aging, BreakerConfig, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit, RetryBudget,
-    RetryRatio, SreThrottling,
+    Aging, BreakerConfig, BudgetChecks, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit,
+    Quota, RetryBudget, RetryRatio, RunConfig, SreThrottling,
 };
 pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};
+pub use self::engine::quota::{Dimension, WhenShort};
+pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::http::{
-    BodyHints, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody, Peeked,
-    ProviderClassify, RequestHead, ResponseBody, ResponseFuture, SnapshotFuture, SnapshotService,
+    BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody,
+    Peeked, ProviderClassify, ReadUsage, ReleaseOn, RequestHead, ResponseBody, ResponseFuture, RunStatsService,
+    SnapshotFuture, SnapshotService, TokenEstimator,
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{
     Acquire, Admission, Admitted, Call, CallEvent, InCurrentScope, Lane, LimitChange, Limiter, LimiterBuilder, Permit,
     Scope, Scoped, StillInFlight, Subject,
 };
+pub use self::route::{Candidate, QueueAwareRouter, RewriteBody, RouteError, RouteFuture, Routing};
+pub use self::runs::{
+    Backpressure, Budget, BudgetAnswer, BudgetAsk, BudgetError, BudgetFault, BudgetMoment, BudgetRefused, Once, Run,
+    RunEvent, RunEvents, RunHandle, RunNotice, RunNotices, RunOver, RunQueue, RunQueueBuilder, RunStats, StartError,
+    StartRun, TokenBudget, UnknownRun, UserRuns,
+};
 pub use self::snapshot::{ByPriority, Condition, LaneSnapshot, LastChange, PoolSnapshot, Snapshot};
+pub use self::usage::{CachedInput, Reading, Usage, UsageTap};
 
 /// Any error, boxed: what services under this layer fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -17,6 +17,7 @@ use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
 use crate::engine::totals::Reason;
 use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::usage::Usage;
 
 /// Upper bounds in seconds of the buckets for waiting and hold times.
 #[cfg(feature = "prometheus")]
@@ -43,6 +44,7 @@ pub(crate) struct Meters {
     refusals: [Lazy<Counter>; Reason::ALL.len()],
     abandoned: Lazy<Counter>,
     pauses: Lazy<Counter>,
+    tokens: Lazy<TokenCounters>,
 }
 
 /// What every lane has from the start, so that it shows as zero and not as missing.
@@ -55,9 +57,16 @@ struct Handles {
     hold: Histogram,
 }
 
+/// Only lanes whose answers are read have them.
+struct TokenCounters {
+    input: Counter,
+    output: Counter,
+    unknown: Counter,
+}
+
 /// A count that a gauge shows.
 #[derive(Default)]
-struct Level(AtomicI64);
+pub(crate) struct Level(AtomicI64);
 
 /// Which counts a step changed, a bit for each: those alone are set anew.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,11 +81,11 @@ impl Shifted {
     }
 }
 
-struct Lazy<T>(OnceLock<T>);
+pub(crate) struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 10] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 13] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -91,6 +100,9 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 10] = [
     ("refusals_total", metrics::Unit::Count, "Calls that were refused without being sent, by reason."),
     ("first_byte_seconds", metrics::Unit::Seconds, "From the grant to the first byte of the answer's body."),
     ("hold_seconds", metrics::Unit::Seconds, "How long calls held their slot."),
+    ("tokens_input_total", metrics::Unit::Count, "Tokens of input that answers reported."),
+    ("tokens_output_total", metrics::Unit::Count, "Tokens of output that answers reported."),
+    ("usage_unknown_total", metrics::Unit::Count, "Answers that were read for their usage and reported none."),
 ];
 
 impl Meters {
@@ -108,6 +120,7 @@ impl Meters {
             refusals: Default::default(),
             abandoned: Lazy::default(),
             pauses: Lazy::default(),
+            tokens: Lazy::default(),
         }
     }
 
@@ -211,6 +224,24 @@ impl Meters {
         });
     }
 
+    pub(crate) fn used(&self, usage: Usage) {
+        contained(|| {
+            let tokens = self.tokens.get_or_make(|| {
+                let counter = |what: &str| metrics::counter!(self.name(what), "lane" => self.lane.clone());
+                TokenCounters {
+                    input: counter("tokens_input_total"),
+                    output: counter("tokens_output_total"),
+                    unknown: counter("usage_unknown_total"),
+                }
+            });
+            if usage.is_unknown() {
+                return tokens.unknown.increment(1);
+            }
+            tokens.input.increment(usage.input_tokens.unwrap_or(0));
+            tokens.output.increment(usage.output_tokens.unwrap_or(0));
+        });
+    }
+
     #[inline]
     fn handles(&self) -> &Handles {
         self.handles.0.get().unwrap_or_else(|| self.make_handles())
@@ -241,11 +272,20 @@ impl Meters {
 }
 
 /// The panic has been reported by the hook of whoever wants to know; nothing of ours is broken by it.
-fn contained(record: impl FnOnce()) {
+pub(crate) fn contained(record: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(record));
 }
 
 impl Level {
+    /// For a count that is changed under one lock. True if it is another one now.
+    pub(crate) fn set(&self, count: u32) -> bool {
+        let has_changed = self.0.load(Ordering::Relaxed) != i64::from(count);
+        if has_changed {
+            self.0.store(i64::from(count), Ordering::Relaxed);
+        }
+        has_changed
+    }
+
     #[inline]
     fn shift(&self, from: u32, to: u32, is_shared: bool) {
         if is_shared {
@@ -257,7 +297,7 @@ impl Level {
     }
 
     /// Whoever sets the gauge last looks once more, so the last value set is the current one.
-    fn publish(&self, gauge: &Gauge) {
+    pub(crate) fn publish(&self, gauge: &Gauge) {
         loop {
             let count = self.0.load(Ordering::Relaxed);
             #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
@@ -272,7 +312,7 @@ impl Level {
 impl<T> Lazy<T> {
     /// Not `get_or_init`: a recorder that comes back here while it makes a handle would wait for itself.
     #[inline]
-    fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
         match self.0.get() {
             Some(handle) => handle,
             None => {

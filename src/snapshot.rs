@@ -13,6 +13,7 @@ use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::engine::valve::{LimitChange, ValveView};
 use crate::limiter::key::LaneKey;
+use crate::limiter::tokens::TokenTotals;
 
 /// The state of every lane at one moment. Serialises to the JSON that telemetry serves; `{"enabled":false}` when the
 /// limiter is off.
@@ -97,6 +98,12 @@ pub struct LaneSnapshot {
     pub refused: BTreeMap<&'static str, u64>,
     /// Calls whose callers gave up while they waited.
     pub abandoned: u64,
+    /// Tokens of input that the answers reported, see [`Usage`](crate::Usage).
+    pub tokens_input: u64,
+    /// Tokens of output that they reported.
+    pub tokens_output: u64,
+    /// Answers that were read for their usage and reported none.
+    pub usage_unknown: u64,
 }
 
 /// What is going on in a lane, in one word: the first of these that applies.
@@ -203,10 +210,11 @@ impl Snapshot {
     pub(crate) fn of<'a>(
         generated_at: SystemTime,
         now: Time,
-        lanes: impl Iterator<Item = (&'a LaneKey, LaneView)>,
+        lanes: impl Iterator<Item = (&'a LaneKey, LaneView, TokenTotals)>,
         pools: impl Iterator<Item = (&'a LaneKey, ValveView)>,
     ) -> Self {
-        let mut lanes: Vec<LaneSnapshot> = lanes.map(|(key, view)| LaneSnapshot::of(key, &view, now)).collect();
+        let mut lanes: Vec<LaneSnapshot> =
+            lanes.map(|(key, view, tokens)| LaneSnapshot::of(key, &view, tokens, now)).collect();
         lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
         let own = pools.filter(|(_, view)| view.limit > 0);
         let mut pools: Vec<PoolSnapshot> = own.map(|(key, view)| PoolSnapshot::of(key, &view, now)).collect();
@@ -230,7 +238,7 @@ impl Serialize for Snapshot {
 }
 
 impl LaneSnapshot {
-    fn of(key: &LaneKey, view: &LaneView, now: Time) -> Self {
+    fn of(key: &LaneKey, view: &LaneView, tokens: TokenTotals, now: Time) -> Self {
         let valve = &view.valve;
         let (min, max) = bounds(valve);
         let [interactive, default, bulk] = view.waiting;
@@ -256,6 +264,9 @@ impl LaneSnapshot {
             outcomes: named(Outcome::ALL.map(Outcome::as_str), view.totals.outcomes),
             refused: named(Reason::ALL.map(Reason::as_str), view.totals.refused),
             abandoned: view.totals.abandoned,
+            tokens_input: tokens.input,
+            tokens_output: tokens.output,
+            usage_unknown: tokens.unknown,
         }
     }
 }

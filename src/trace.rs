@@ -4,14 +4,19 @@ use std::time::Duration;
 
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
+use crate::engine::runs::{Fact, RunId};
 use crate::engine::totals::Reason;
 use crate::limiter::LimitChange;
 use crate::limiter::key::LaneKey;
 
 #[cfg(feature = "tracing")]
 mod emit {
-    use super::{Duration, LaneKey, LimitChange, Outcome, Priority, Reason};
+    use super::{Duration, Fact, LaneKey, LimitChange, Outcome, Priority, Reason, RunId};
     use crate::engine::change::ChangeKind;
+
+    pub(crate) fn run(id: RunId, fact: Fact) {
+        tracing::debug!(target: "tower_inflight", run = %id, ?fact, "run");
+    }
 
     pub(crate) fn queued(lane: &LaneKey, priority: Priority, ahead: u32) {
         tracing::debug!(target: "tower_inflight", %lane, %priority, ahead, "queued");
@@ -48,8 +53,9 @@ mod emit {
 
 #[cfg(not(feature = "tracing"))]
 mod emit {
-    use super::{Duration, LaneKey, LimitChange, Outcome, Priority, Reason};
+    use super::{Duration, Fact, LaneKey, LimitChange, Outcome, Priority, Reason, RunId};
 
+    pub(crate) fn run(_: RunId, _: Fact) {}
     pub(crate) fn queued(_: &LaneKey, _: Priority, _: u32) {}
     pub(crate) fn granted(_: &LaneKey, _: Priority, _: Duration) {}
     pub(crate) fn refused(_: &LaneKey, _: Reason) {}
@@ -58,4 +64,4 @@ mod emit {
     pub(crate) fn settled(_: &LaneKey, _: Outcome, _: Duration) {}
 }
 
-pub(crate) use emit::{abandoned, changed, granted, queued, refused, settled};
+pub(crate) use emit::{abandoned, changed, granted, queued, refused, run, settled};

@@ -199,8 +199,10 @@ async fn drop_one(road: &Road, random: &mut Random) -> Point {
     loop {
         let reached = Reached::default();
         let heard = reached.clone();
-        let call = Call::new(*random.of(&Priority::ALL)).with_listener(move |event| {
-            heard.set(if matches!(event, CallEvent::Queued { .. }) { Point::Queued } else { Point::Sent });
+        let call = Call::new(*random.of(&Priority::ALL)).with_listener(move |event| match event {
+            CallEvent::Queued { .. } => heard.set(Point::Queued),
+            CallEvent::Admitted(_) => heard.set(Point::Sent),
+            _ => {}
         });
         let fate = random.fate();
         let path = if random.below(4) == 0 && !matches!(fate, Fate::Read(_)) { "/never" } else { "/stream" };

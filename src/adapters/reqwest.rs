@@ -41,7 +41,7 @@ pub(super) struct Sent {
 
 impl Sent {
     pub(super) async fn after(acquire: Acquire, method: &Method, layer: &InflightLimitLayer) -> Result<Self, Rejected> {
-        let held = Held::new(acquire.await?, layer.options.classify.clone());
+        let held = Held::new(acquire.await?, layer.options.answers.clone());
         Ok(Self { held, is_head: method == Method::HEAD })
     }
 
@@ -56,7 +56,7 @@ impl Sent {
             Err(failure) => {
                 let verdict = match &failure {
                     Failure::Stalled(_) => Verdict::new(Outcome::Stalled),
-                    Failure::Inner(error) => layer.options.classify.error(error),
+                    Failure::Inner(error) => layer.options.answers.classify.error(error),
                 };
                 settle(&mut self.held, verdict);
                 return Err(failure);
@@ -66,7 +66,10 @@ impl Sent {
         let (mut head, body) = http::Response::from(response).into_parts();
         let response = match fate(&mut head, &body, self.is_head, &mut self.held) {
             Fate::Free => http::Response::from_parts(head, free(body)),
-            Fate::Held(verdict) => http::Response::from_parts(head, holding(body, verdict, &mut self.held)),
+            Fate::Held(verdict) => {
+                let body = holding(body, &head.headers, verdict, &mut self.held);
+                http::Response::from_parts(head, body)
+            }
             Fate::Peek => {
                 let mut peek = Peek::new(body);
                 poll_fn(|cx| peek.poll_peek(cx)).await;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::duration::{OrOff, Text};
 use super::switch::Switch;
 use super::{
-    BreakerConfig, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit, RetryBudget, RetryRatio,
-    SreThrottling,
+    BreakerConfig, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RetryBudget,
+    RetryRatio, SreThrottling,
 };
+use crate::engine::quota::Dimension;
 
 /// More than any process can have in flight; a larger number is a typo.
 const MAX_COUNT: u32 = 1_000_000;
@@ -20,6 +21,9 @@ const MIN_WINDOW: Duration = Duration::from_secs(1);
 const MAX_PROBES: u32 = 100;
 /// The bound on `maxTokens` in gRPC's proposal A6, and one that no other factor needs to pass.
 const MAX_FACTOR: u32 = 1_000;
+
+/// More tokens than any provider sells; a larger number is a typo.
+const MAX_PER_MINUTE: u64 = 1_000_000_000_000;
 
 const NO_WAITING: &str = "for no waiting set `max_queue` to 0";
 const NO_GUARD: &str = "for no such guard use `None`, in files \"off\"";
@@ -43,6 +47,7 @@ fn check_base(config: &LimitConfig) -> Result<(), ConfigError> {
     let root = Section(String::new());
     root.count("max_inflight", config.max_inflight)?;
     root.limit(&config.limit)?;
+    root.quota(config.quota.as_ref())?;
     root.count("interactive_reserve", config.interactive_reserve)?;
     // The default reserve stands beside "off", and is what overrides and pools start from.
     if config.max_inflight > 0 {
@@ -79,6 +84,7 @@ fn check_override(section: &Section, lane: &LaneOverride, base: &LimitConfig) ->
     if let Some(limit) = &lane.limit {
         section.limit(limit)?;
     }
+    section.quota(lane.quota.as_ref())?;
     if let Some(reserve) = lane.interactive_reserve {
         section.count("interactive_reserve", reserve)?;
         let max_inflight = lane.max_inflight.unwrap_or(base.max_inflight);
@@ -104,7 +110,8 @@ fn check_override(section: &Section, lane: &LaneOverride, base: &LimitConfig) ->
 fn check_pool(section: &Section, pool: &PoolLimit) -> Result<(), ConfigError> {
     section.pattern("endpoint", &pool.endpoint)?;
     section.limit(&pool.limit)?;
-    if pool.limit.is_fixed() {
+    section.quota(pool.quota.as_ref())?;
+    if pool.limit.is_fixed() && pool.quota.is_none() {
         section.count_from_one("max_inflight", pool.max_inflight, "for no cap leave the entry out")?;
     } else {
         section.count("max_inflight", pool.max_inflight)?;
@@ -243,6 +250,31 @@ impl Section {
             return Ok(());
         }
         self.refuse(key, humantime::format_duration(value), "1s to 30days; a shorter one sees hardly a call")
+    }
+
+    fn quota(&self, quota: Option<&Quota>) -> Result<(), ConfigError> {
+        let Some(quota) = quota else { return Ok(()) };
+        self.duration("quota.burst", quota.burst, "a budget that can hold nothing admits nobody")?;
+        self.count_from_one("quota.max_output", quota.max_output, "every answer has a token")?;
+        let per_minute = Dimension::ALL.into_iter().zip(quota.per_minute());
+        let mut limited = per_minute.filter_map(|(dimension, it)| Some((dimension, it?))).peekable();
+        if limited.peek().is_none() {
+            return self.refuse("quota", "{}", "at least one dimension, such as `tokens_per_minute`");
+        }
+        for (dimension, per_minute) in limited {
+            let key = format!("quota.{dimension}");
+            if !(1..=MAX_PER_MINUTE).contains(&per_minute) {
+                return self.refuse(&key, per_minute, format!("1 to {MAX_PER_MINUTE}; for no such bound leave it out"));
+            }
+            let needed = if dimension == Dimension::Requests { 1.0 } else { f64::from(quota.max_output) };
+            #[expect(clippy::cast_precision_loss, reason = "checked to be far below 2^52 just now")]
+            let held = per_minute as f64 / 60.0 * quota.burst.as_secs_f64();
+            if dimension != Dimension::InputTokens && held < needed {
+                let allowed = format!("with a `burst` that holds one call of `max_output` ({needed}) at least");
+                return self.refuse(&key, per_minute, allowed);
+            }
+        }
+        Ok(())
     }
 
     fn duration(&self, key: &str, value: Duration, instead_of_zero: &str) -> Result<(), ConfigError> {

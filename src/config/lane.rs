@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::duration::{OrOff, Text};
 use super::switch::Switch;
-use super::{Aging, BreakerConfig, Limit, RetryBudget};
+use super::{Aging, BreakerConfig, Limit, Quota, RetryBudget};
 
 /// Other values for the lanes whose shown name matches a pattern.
 ///
@@ -60,6 +60,8 @@ pub struct LaneOverride {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) limit: Option<Limit>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) quota: Option<Quota>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) interactive_reserve: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) queue_timeout: Option<Text>,
@@ -89,6 +91,7 @@ impl LaneOverride {
             lane: lane.into(),
             max_inflight: None,
             limit: None,
+            quota: None,
             interactive_reserve: None,
             queue_timeout: None,
             max_queue: None,
@@ -112,6 +115,12 @@ impl LaneOverride {
     #[must_use]
     pub fn limit(self, limit: Limit) -> Self {
         Self { limit: Some(limit), ..self }
+    }
+
+    /// What each of these lanes may use per minute.
+    #[must_use]
+    pub fn quota(self, quota: Quota) -> Self {
+        Self { quota: Some(quota), ..self }
     }
 
     /// How many slots of each of these lanes only interactive calls may take.

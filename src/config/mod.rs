@@ -12,7 +12,9 @@ mod policy;
 mod pool;
 #[cfg(test)]
 mod proptests;
+mod quota;
 mod retry_budget;
+mod runs;
 mod switch;
 #[cfg(test)]
 mod tests;
@@ -28,7 +30,9 @@ pub use self::lane::LaneOverride;
 pub use self::limit::Limit;
 pub(crate) use self::policy::{Guards, Policy};
 pub use self::pool::PoolLimit;
+pub use self::quota::Quota;
 pub use self::retry_budget::{GrpcThrottling, RetryBudget, RetryRatio, SreThrottling};
+pub use self::runs::{BudgetChecks, RunConfig};
 
 /// Every limit of a [`Limiter`](crate::Limiter): for each lane, for the lanes of a provider together, and in all.
 ///
@@ -93,14 +97,18 @@ pub struct LimitConfig {
     /// Most calls in flight at once in each lane of this process. Default 0: no limit.
     ///
     /// With no limit here, in [`overrides`](Self::overrides) or in [`pools`](Self::pools), a fixed
-    /// [`limit`](Self::limit), and neither [`breaker`](Self::breaker) nor [`retry_budget`](Self::retry_budget), the limiter
-    /// is off.
+    /// [`limit`](Self::limit), and without any [`quota`](Self::quota), [`breaker`](Self::breaker) or
+    /// [`retry_budget`](Self::retry_budget), the limiter is off.
     pub max_inflight: u32,
 
     /// What decides how many calls may be in flight in each lane: a fixed number, which is the default, or a controller
     /// that finds and follows the capacity of the upstream. [`max_inflight`](Self::max_inflight) bounds what it finds.
     #[serde(skip_serializing_if = "Limit::is_fixed")]
     pub limit: Limit,
+
+    /// What each lane may use per minute, in requests and tokens. Default: no such budget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
 
     /// How many of a lane's slots only interactive calls may take. Default 1.
     ///
@@ -177,6 +185,7 @@ impl Default for LimitConfig {
         Self {
             max_inflight: 0,
             limit: Limit::Fixed,
+            quota: None,
             interactive_reserve: 1,
             queue_timeout: Duration::from_secs(300),
             max_queue: 1_000,

@@ -4,10 +4,11 @@ use super::check::check;
 use super::duration::{OrOff, Text};
 use super::pattern::matches;
 use super::switch::Switch;
-use super::{BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, RetryBudget};
+use super::{BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RetryBudget};
 use crate::engine::breaker::BreakerPolicy;
 use crate::engine::pause::PauseBounds;
 use crate::engine::policy::{LanePolicy, SlotPolicy};
+use crate::engine::quota::WhenShort;
 use crate::engine::retry_budget::RetryPolicy;
 use crate::engine::steering::Steering;
 use crate::limiter::key::{Kind, LaneKey};
@@ -17,6 +18,8 @@ use crate::limiter::key::{Kind, LaneKey};
 pub(crate) struct Policy {
     config: LimitConfig,
     enabled: bool,
+    /// Counts the reloads.
+    version: u64,
 }
 
 /// What one lane gets, but for what decides its limit: how to be let in, and how long to be silent after.
@@ -39,16 +42,28 @@ impl Policy {
         let limits = |lane: &LaneOverride| {
             lane.max_inflight.is_some_and(|limit| limit > 0)
                 || lane.limit.as_ref().is_some_and(|it| !it.is_fixed())
+                || lane.quota.is_some()
                 || lane.breaker.as_ref().is_some_and(|Switch(breaker)| breaker.is_some())
                 || lane.retry_budget.as_ref().is_some_and(|Switch(budget)| budget.is_some())
         };
         let enabled = config.max_inflight > 0
             || !config.limit.is_fixed()
+            || config.quota.is_some()
             || config.breaker.is_some()
             || config.retry_budget.is_some()
             || config.overrides.iter().any(limits)
             || !config.pools.is_empty();
-        Ok(Self { config, enabled })
+        Ok(Self { config, enabled, version: 0 })
+    }
+
+    /// This policy as the one that comes after `before`.
+    pub(crate) fn after(self, before: &Self) -> Self {
+        Self { version: before.version + 1, ..self }
+    }
+
+    /// Of two reloads at once, the one that came first may be the last to arrive at a lane.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        self.version > other.version
     }
 
     /// False when no call could ever have to wait.
@@ -64,7 +79,17 @@ impl Policy {
                 apply(entry, &mut rules);
             }
         }
+        rules.admission.when_short = self.lane_quota(lane).map_or(WhenShort::Queue, |quota| quota.when_short);
         rules
+    }
+
+    /// What the lane may use per minute: of several matching overrides that say so, the last.
+    pub(crate) fn lane_quota(&self, lane: &LaneKey) -> Option<&Quota> {
+        self.last_override(lane, |entry| entry.quota.as_ref()).or(self.config.quota.as_ref())
+    }
+
+    pub(crate) fn pool_quota(&self, endpoint: &str, kind: Kind) -> Option<&Quota> {
+        self.pool_entry(endpoint, kind)?.quota.as_ref()
     }
 
     /// What decides the lane's limit: of several matching overrides that say so, the last.
@@ -88,17 +113,12 @@ impl Policy {
         budget.map(RetryBudget::policy)
     }
 
-    /// What the last of the matching overrides says that says something. The lane's name is made only if one does.
-    fn last_override<'a, T>(
-        &'a self,
-        lane: &LaneKey,
-        setting: impl Fn(&'a LaneOverride) -> Option<&'a T>,
-    ) -> Option<&'a T> {
-        let mut deciding =
-            self.config.overrides.iter().rev().filter_map(|entry| Some((entry, setting(entry)?))).peekable();
+    /// What the last matching override says that says something. The lane's name is made only if one does.
+    fn last_override<T>(&self, lane: &LaneKey, says: impl Fn(&LaneOverride) -> Option<&T>) -> Option<&T> {
+        let mut deciding = self.config.overrides.iter().rev().filter(|entry| says(entry).is_some()).peekable();
         deciding.peek()?;
         let shown = lane.to_string();
-        deciding.find(|(entry, _)| matches(&entry.lane, &shown)).map(|(_, value)| value)
+        deciding.find(|entry| matches(&entry.lane, &shown)).and_then(says)
     }
 
     /// A new controller for the lane, if its limit is not fixed.
@@ -151,6 +171,7 @@ impl Policy {
                 max_queue_per_tenant: config.max_queue_per_tenant,
                 aging_step: config.aging_step.step(),
                 pauses: PauseBounds { min: config.min_pause, max: config.max_pause },
+                when_short: WhenShort::Queue,
             },
             guards: Guards { first_byte: config.first_byte_timeout, idle: config.idle_timeout },
         }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::Limit;
+use super::{Limit, Quota};
 use crate::limiter::key::Kind;
 
 /// A cap over all lanes of a provider and kind together, on top of what each lane allows: the smaller rules.
@@ -43,7 +43,8 @@ use crate::limiter::key::Kind;
 ///
 /// # Errors
 ///
-/// Refused are an empty pattern, a cap of 0 (leave the entry out for no cap) unless a controller finds the limit, settings
+/// Refused are an empty pattern, a cap of 0 (leave the entry out for no cap) unless a controller finds the limit or there
+/// is a quota, settings
 /// of a controller that can never work, and a reserve above the cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +57,8 @@ pub struct PoolLimit {
     #[serde(default, skip_serializing_if = "Limit::is_fixed")]
     pub(super) limit: Limit,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) quota: Option<Quota>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) interactive_reserve: Option<u32>,
 }
 
@@ -63,13 +66,26 @@ impl PoolLimit {
     /// At most `max_inflight` calls at once in the pool of each kind on each endpoint that matches `endpoint`.
     #[must_use]
     pub fn new(endpoint: impl Into<String>, max_inflight: u32) -> Self {
-        Self { endpoint: endpoint.into(), kind: None, max_inflight, limit: Limit::Fixed, interactive_reserve: None }
+        Self {
+            endpoint: endpoint.into(),
+            kind: None,
+            max_inflight,
+            limit: Limit::Fixed,
+            quota: None,
+            interactive_reserve: None,
+        }
     }
 
     /// As many calls at once in the pool of each kind on each endpoint that matches `endpoint` as `limit` finds good.
     #[must_use]
     pub fn with_limit(endpoint: impl Into<String>, limit: Limit) -> Self {
         Self { limit, ..Self::new(endpoint, 0) }
+    }
+
+    /// What all lanes of the pool may use per minute together: charged beside what each lane may use.
+    #[must_use]
+    pub fn quota(self, quota: Quota) -> Self {
+        Self { quota: Some(quota), ..self }
     }
 
     /// No more than this, whatever the controller finds.

@@ -62,7 +62,7 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
     )
 }
 
-/// As people write them: their text reads back the same in every format.
+/// As people write them: of seventeen digits, serde_json may read the last one wrong.
 fn thousandths(least: u32, most: u32) -> impl Strategy<Value = f64> {
     (least..=most).prop_map(|n| f64::from(n) / 1_000.0)
 }
@@ -102,7 +102,7 @@ fn retry_budgets() -> impl Strategy<Value = RetryBudget> {
 fn pools() -> impl Strategy<Value = PoolLimit> {
     let kinds = prop::sample::select(vec![Kind::Chat, Kind::Embedding, Kind::Other]);
     ("[ef*]{1,2}", maybe(kinds), counts(), maybe(reserves())).prop_map(|(endpoint, kind, max_inflight, reserve)| {
-        PoolLimit { endpoint, kind, max_inflight, limit: Limit::Fixed, interactive_reserve: reserve }
+        PoolLimit { endpoint, kind, max_inflight, limit: Limit::Fixed, quota: None, interactive_reserve: reserve }
     })
 }
 
@@ -135,7 +135,7 @@ prop_compose! {
         LimitConfig {
             max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
             max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
-            pools, limit, breaker, retry_budget,
+            pools, limit, quota: None, breaker, retry_budget,
         }
     }
 }

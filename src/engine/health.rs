@@ -99,6 +99,14 @@ mod tests {
     }
 
     #[test]
+    fn it_is_forgotten_after_a_minute_also_when_nobody_has_looked() {
+        let mut health = Health::default();
+        (0..10).for_each(|_| health.note(Outcome::Overload, at(0)));
+        assert!(health.is_degraded(at(59)));
+        assert!(!health.is_degraded(at(60)));
+    }
+
+    #[test]
     fn it_is_forgotten_after_a_minute() {
         let mut health = Health::default();
         (0..10).for_each(|_| health.note(Outcome::Overload, at(0)));

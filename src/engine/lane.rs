@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use super::asked::AskedByWaiters;
 use super::health::Health;
 use super::policy::LanePolicy;
 use super::pool::LEASE;
 use super::queue::Queue;
+use super::quota::{Quota, Spent};
 use super::steering::Steering;
 use super::time::Time;
 use super::totals::Totals;
@@ -22,6 +24,10 @@ pub(crate) struct Lane {
     pub(super) queue: Queue,
     pub(super) window: Window,
     pub(super) health: Health,
+    /// Its budgets per minute.
+    pub(super) quota: Option<Box<Quota>>,
+    pub(super) asked: AskedByWaiters,
+    pub(super) spent: Spent,
     pub(super) totals: Totals,
     queued_since: Option<Time>,
     /// Where the pool lists this lane while its queue is not empty.
@@ -40,6 +46,8 @@ pub(crate) struct LaneView {
     pub(crate) is_saturated: bool,
     /// Refusals and failures are many: see [`Health::is_degraded`].
     pub(crate) is_degraded: bool,
+    /// What is left of its budgets per minute, and what was spent.
+    pub(crate) quota: Option<([Option<f64>; 4], Spent)>,
     pub(crate) totals: Totals,
 }
 
@@ -50,6 +58,9 @@ impl Lane {
             queue: Queue::new(policy.aging_step),
             window: Window::default(),
             health: Health::default(),
+            quota: None,
+            asked: AskedByWaiters::default(),
+            spent: Spent::default(),
             totals: Totals::default(),
             queued_since: None,
             listed_at: None,
@@ -81,8 +92,8 @@ impl Lane {
     }
 
     /// Nothing in flight, nobody waiting, nothing to remember.
-    pub(super) fn is_idle(&self, now: Time) -> bool {
-        self.queue.is_empty() && self.valve.is_idle(now)
+    pub(super) fn is_idle(&mut self, now: Time) -> bool {
+        self.queue.is_empty() && self.valve.is_idle(now) && self.quota.as_mut().is_none_or(|quota| quota.is_full(now))
     }
 
     pub(super) fn view(&mut self, now: Time) -> LaneView {
@@ -95,6 +106,7 @@ impl Lane {
             timeouts: self.window.timeouts(now),
             is_saturated: self.queued_since.is_some_and(|since| now.since(since) >= SATURATED_AFTER),
             is_degraded: self.health.is_degraded(now),
+            quota: self.quota.as_mut().map(|quota| (quota.left(now), self.spent)),
             totals: self.totals,
         }
     }

@@ -23,6 +23,7 @@
 //! 5. offered = granted + refused + cancelled + queued.
 //! 6. Callers that are not interactive together hold fewer than `limit - reserve` slots when one of them is granted.
 
+pub(crate) mod asked;
 #[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
 pub(crate) mod breaker;
 pub(crate) mod capacity;
@@ -42,6 +43,7 @@ pub(crate) mod quota;
 #[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
 pub(crate) mod retry_budget;
 pub(crate) mod rolling;
+pub(crate) mod runs;
 pub(crate) mod slab;
 pub(crate) mod steering;
 pub(crate) mod step;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::pause::PauseBounds;
+use super::quota::WhenShort;
 
 /// What one lane allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub(crate) struct LanePolicy {
     pub(crate) aging_step: Option<Duration>,
     /// Never zero, the least never above the most.
     pub(crate) pauses: PauseBounds,
+    /// Whether a call waits for tokens.
+    pub(crate) when_short: WhenShort,
 }
 
 /// How many slots a lane has, or the lanes of one endpoint and kind have together.

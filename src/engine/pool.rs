@@ -7,14 +7,16 @@
 use std::task::Waker;
 use std::time::Duration;
 
+use super::asked::Asked;
 use super::jitter::Jitter;
 use super::lane::{Lane, LaneView};
 use super::policy::{LanePolicy, SlotPolicy};
 use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
+use super::quota::Quota;
 use super::slab::Slab;
-use super::steering::{Ending, RequestFacts, Sending, Steering, Told};
-use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Ticket, Whose};
+use super::steering::{Ending, Sending, Steering, Told};
+use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Request, Sight, Ticket, Whose};
 use super::time::Time;
 use super::totals::Reason;
 use super::valve::{Valve, ValveView};
@@ -49,6 +51,8 @@ pub(crate) struct Pool {
     jitter: Jitter,
     /// Calls in flight that controllers were told of.
     told: Slab<Told>,
+    /// The budgets per minute of all lanes together.
+    quota: Option<Box<Quota>>,
 }
 
 impl Pool {
@@ -64,6 +68,7 @@ impl Pool {
             closed_at: None,
             jitter: Jitter::new(seed),
             told: Slab::new(),
+            quota: None,
         }
     }
 
@@ -81,7 +86,8 @@ impl Pool {
     /// lanes, the pool goes as well.
     pub(crate) fn remove_lane(&mut self, id: LaneId, now: Time) -> bool {
         let is_last = self.lanes.iter().flatten().count() == 1;
-        let may_go = self.lane(id).is_idle(now) && !(is_last && !self.valve.is_idle(now));
+        let is_pool_idle = self.valve.is_idle(now) && self.quota.as_mut().is_none_or(|quota| quota.is_full(now));
+        let may_go = self.lane_mut(id).is_idle(now) && (is_pool_idle || !is_last);
         if may_go {
             self.lanes[id.index()] = None;
         }
@@ -93,12 +99,11 @@ impl Pool {
     pub(crate) fn try_acquire(
         &mut self,
         id: LaneId,
-        class: Priority,
-        facts: RequestFacts,
-        deadline: Time,
+        request: Request,
         now: Time,
         effects: &mut Effects,
     ) -> Result<Grant, Blocked> {
+        let Request { class, asked, deadline } = request;
         let now = self.advance(now, effects);
         self.lane_mut(id).totals.offered += 1;
         if self.is_closed() {
@@ -107,20 +112,42 @@ impl Pool {
         if deadline <= now {
             return Err(Blocked::PastDeadline);
         }
+        let is_charged = self.is_charged(id);
+        if is_charged {
+            self.check_possible(id, asked.tokens)?;
+        }
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         if !pool_open.intersect(lane.valve.open_to(now)).contains(class) {
             return Err(self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now))));
         }
+        if is_charged {
+            self.charge_newcomer(id, class, asked.tokens, now)?;
+        }
+        let lane = self.lane_mut(id);
         lane.valve.take(class);
         lane.window.record_wait(Duration::ZERO, now);
         self.valve.take(class);
-        Ok(self.send(id, class, (now, Duration::ZERO), facts, now, effects))
+        Ok(self.send(id, Grant::untold(class, now, Duration::ZERO), asked, now, effects))
+    }
+
+    /// Whether a call of this class would not get a slot at once. Takes nothing and counts nothing.
+    pub(crate) fn would_wait(&self, id: LaneId, class: Priority, now: Time) -> bool {
+        let now = now.max(self.now);
+        let open = self.valve.open_to(now).intersect(self.lane(id).valve.open_to(now));
+        self.is_closed() || !open.contains(class)
     }
 
     /// A place in the queue, after [`try_acquire`](Self::try_acquire) found no slot in the same step.
     #[inline]
-    pub(crate) fn enqueue(&mut self, id: LaneId, ask: Ask, waker: Waker, now: Time) -> Result<Ticket, Refusal> {
+    pub(crate) fn enqueue(
+        &mut self,
+        id: LaneId,
+        ask: Ask,
+        asked: Asked,
+        waker: Waker,
+        now: Time,
+    ) -> Result<Ticket, Refusal> {
         let now = now.max(self.now);
         debug_assert!(!self.is_closed(), "a closed pool has said so already");
         let opens_at = self.opens_at(id, now);
@@ -153,13 +180,17 @@ impl Pool {
         if !is_listed {
             self.list(id);
         }
+        if self.is_followed(id) {
+            self.lane_mut(id).asked.note(waiter.index, asked);
+            self.expect_tokens(id, now);
+        }
         Ok(Ticket { id: waiter, ahead })
     }
 
     /// The slot of a waiter that was granted one, if nobody has to be told that its call is sent; else
     /// [`collect`](Self::collect) finds it. Asks for no time: a grant stands until somebody takes it back.
     pub(crate) fn pick_up(&mut self, id: LaneId, waiter: WaiterId) -> Option<Grant> {
-        if self.is_steered(id) {
+        if self.is_followed(id) {
             return None;
         }
         let (class, granted_at, waited) = self.lane_mut(id).queue.pick_up(waiter)?;
@@ -176,7 +207,7 @@ impl Pool {
         now: Time,
         effects: &mut Effects,
     ) -> Progress {
-        let Look { waker, facts, deadline } = look;
+        let Look { waker, deadline } = look;
         let now = self.advance(now, effects);
         let mut found = self.lane_mut(id).queue.collect(waiter, waker, &mut effects.spent);
         if found == Found::BackInLine {
@@ -186,58 +217,93 @@ impl Pool {
         match found {
             Found::Granted { waited, granted_at, class } => {
                 self.unlist_if_empty(id);
+                let asked = self.lane_mut(id).asked.forget(waiter.index);
                 if deadline <= now {
                     self.give_back(id, class);
+                    self.refund(id, asked.tokens, now);
                     self.dispatch(id, now, effects);
                     return Progress::PastDeadline;
                 }
-                Progress::Granted(self.send(id, class, (granted_at, waited), facts, now, effects))
+                let grant = Grant::untold(class, granted_at, waited);
+                Progress::Granted(self.send(id, grant, asked, now, effects))
             }
             Found::Waiting | Found::BackInLine => Progress::Waiting,
             Found::Gone => Progress::Gone,
         }
     }
 
-    /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if it holds a slot, which takes
-    /// a [`cancel`](Self::cancel) to pass on. Asks for no time: what was due meanwhile is due for the next step.
+    /// Like [`collect`](Self::collect), but a slot stays where it is, with its lease: for a waiter that has to get something
+    /// else before it may hold the slot.
+    pub(crate) fn look(
+        &mut self,
+        id: LaneId,
+        waiter: WaiterId,
+        waker: &Waker,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Sight {
+        let now = self.advance(now, effects);
+        let is_granted = |pool: &mut Self| pool.lane_mut(id).queue.is_granted(waiter);
+        if is_granted(self) {
+            return Sight::Granted;
+        }
+        match self.lane_mut(id).queue.collect(waiter, waker, &mut effects.spent) {
+            Found::BackInLine => {
+                self.dispatch(id, now, effects);
+                if is_granted(self) { Sight::Granted } else { Sight::Waiting }
+            }
+            Found::Waiting => Sight::Waiting,
+            Found::Granted { .. } => unreachable!("it held no slot just now"),
+            Found::Gone => Sight::Gone,
+        }
+    }
+
+    /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if others may go because of it
+    /// (it holds a slot, or tokens kept everybody waiting), which takes a [`cancel`](Self::cancel). Asks for no time: what was due meanwhile is due for the next step.
     pub(crate) fn abandon(&mut self, id: LaneId, waiter: WaiterId, effects: &mut Effects) -> Option<bool> {
-        if self.lane_mut(id).queue.is_granted(waiter) {
+        if self.is_charged(id) || self.lane_mut(id).queue.is_granted(waiter) {
             return None;
         }
-        Some(self.leave(id, waiter, self.now, effects) == Left::Place)
+        Some(self.leave(id, waiter, self.now, effects).0 == Left::Place)
     }
 
     /// A waiter goes away. Returns false if it was gone already.
     pub(crate) fn cancel(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> bool {
         let now = self.advance(now, effects);
-        let left = self.leave(id, waiter, now, effects);
+        let (left, asked) = self.leave(id, waiter, now, effects);
         if let Left::Slot(class) = left {
             self.give_back(id, class);
+            self.refund(id, asked.tokens, now);
+        }
+        if self.is_charged(id) || matches!(left, Left::Slot(_)) {
             self.dispatch(id, now, effects);
         }
         left != Left::Nothing
     }
 
-    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> Left {
+    /// Returns what it held, and what it would have been charged.
+    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> (Left, Asked) {
         let lane = self.lane_mut(id);
         let (left, waker) = lane.queue.cancel(waiter);
         if let Some(waker) = waker {
             effects.spent.push(waker);
         }
+        let mut asked = Asked::default();
         if left != Left::Nothing {
             lane.totals.abandoned += 1;
+            asked = lane.asked.forget(waiter.index);
         }
         lane.note_queue(now);
         self.unlist_if_empty(id);
         self.waiting -= u32::from(left == Left::Place);
-        left
+        (left, asked)
     }
 
     /// The first byte of a call's answer came.
     pub(crate) fn first_byte(&mut self, id: LaneId, grant: &Grant, now: Time, effects: &mut Effects) {
         let now = self.advance(now, effects);
         let Some(told) = grant.told else { return };
-        let Told { sending, in_lane, in_pool } = self.told[told];
+        let Told { sending, in_lane, in_pool, .. } = self.told[told];
         self.lane_mut(id).valve.on_first_byte(sending, in_lane, now, &mut effects.changes_of(Whose::Lane(id)));
         self.valve.on_first_byte(sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
         self.follow(id, now, effects);
@@ -252,7 +318,7 @@ impl Pool {
         lane.health.note(outcome, now);
         self.heed(id, grant, ending, now, effects);
         if let Some(told) = grant.told {
-            self.learn(id, told, ending, now, effects);
+            self.learn(id, grant, told, ending, now, effects);
         }
         self.give_back(id, grant.class);
         self.dispatch(id, now, effects);
@@ -276,8 +342,11 @@ impl Pool {
     }
 
     #[cold]
-    fn learn(&mut self, id: LaneId, told: u32, ending: Ending, now: Time, effects: &mut Effects) {
-        let Told { sending, in_lane, in_pool } = self.told.remove(told);
+    fn learn(&mut self, id: LaneId, grant: &Grant, told: u32, ending: Ending, now: Time, effects: &mut Effects) {
+        let Told { sending, in_lane, in_pool, charged } = self.told.remove(told);
+        if self.is_charged(id) {
+            self.settle_charge(id, charged, grant.granted_at, &ending, now);
+        }
         let changes = &mut effects.changes_of(Whose::Lane(id));
         self.lane_mut(id).valve.on_end(&ending, sending, in_lane, now, changes);
         self.valve.on_end(&ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
@@ -287,6 +356,12 @@ impl Pool {
     /// Does what is due. Calling it too early or too often is harmless.
     pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {
         self.advance(now, effects);
+    }
+
+    /// Counts a call that the shell refused before it asked for a slot.
+    pub(crate) fn refuse(&mut self, id: LaneId, reason: Reason) {
+        self.lane_mut(id).totals.offered += 1;
+        self.note_refused(id, reason);
     }
 
     /// Counts a call that the shell refused.
@@ -425,9 +500,11 @@ impl Pool {
         self.next_timeout = Time::NEVER;
         for index in self.listed.clone() {
             let id = LaneId(index);
-            while let Some(class) = self.lane_mut(id).queue.lapse(LEASE, now) {
+            while let Some((waiter, class)) = self.lane_mut(id).queue.lapse(LEASE, now) {
                 self.waiting += 1;
                 self.give_back(id, class);
+                let tokens = self.lane(id).asked.of(waiter).tokens;
+                self.refund(id, tokens, now);
             }
             while let Some(removed) = self.lane_mut(id).queue.expire(now) {
                 self.drop_waiter(id, removed, effects);
@@ -454,6 +531,7 @@ impl Pool {
 
     fn drop_waiter(&mut self, id: LaneId, removed: Removed, effects: &mut Effects) {
         let reason = self.reason_gone(removed.expires_at, removed.expiry);
+        self.lane_mut(id).asked.forget(removed.index);
         self.waiting -= 1;
         self.note_refused(id, reason);
         if reason == Reason::QueueTimeout {
@@ -482,30 +560,21 @@ impl Pool {
         self.valve.is_steered() || self.lane(id).valve.is_steered()
     }
 
+    /// Somebody wants to hear of its calls, or they are charged.
+    #[inline]
+    fn is_followed(&self, id: LaneId) -> bool {
+        self.is_steered(id) || self.is_charged(id)
+    }
+
     /// A call that has its slot is sent.
     #[inline]
-    fn send(
-        &mut self,
-        id: LaneId,
-        class: Priority,
-        (granted_at, waited): (Time, Duration),
-        facts: RequestFacts,
-        now: Time,
-        effects: &mut Effects,
-    ) -> Grant {
-        let grant = Grant::untold(class, granted_at, waited);
-        if self.is_steered(id) { self.send_steered(id, grant, facts, now, effects) } else { grant }
+    fn send(&mut self, id: LaneId, grant: Grant, asked: Asked, now: Time, effects: &mut Effects) -> Grant {
+        if self.is_followed(id) { self.send_followed(id, grant, asked, now, effects) } else { grant }
     }
 
     #[cold]
-    fn send_steered(
-        &mut self,
-        id: LaneId,
-        grant: Grant,
-        facts: RequestFacts,
-        now: Time,
-        effects: &mut Effects,
-    ) -> Grant {
+    fn send_followed(&mut self, id: LaneId, grant: Grant, asked: Asked, now: Time, effects: &mut Effects) -> Grant {
+        let Asked { facts, tokens } = asked;
         let has_waited = !grant.waited.is_zero();
         let is_pool_held = has_waited || self.waiting > 0;
         let lane = self.lane_mut(id);
@@ -514,7 +583,7 @@ impl Pool {
         let in_lane = lane.valve.on_sent(sending, &mut effects.changes_of(Whose::Lane(id)));
         let in_pool =
             self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
-        let told = self.told.insert(Told { sending, in_lane, in_pool });
+        let told = self.told.insert(Told { sending, in_lane, in_pool, charged: tokens });
         self.follow(id, now, effects);
         Grant { told: Some(told), ..grant }
     }
@@ -538,7 +607,7 @@ impl Pool {
         if self.listed.is_empty() {
             return;
         }
-        if self.valve.is_limited() {
+        if self.valve.is_limited() || self.quota.is_some() {
             return self.dispatch_over_lanes(changed, now, effects);
         }
         while let Some(next) = self.next_of(changed, now) {
@@ -566,7 +635,7 @@ impl Pool {
                 }
             }
         }
-        best
+        best.filter(|&(id, next)| self.quota.is_none() || self.fits_pool(id, next, now))
     }
 
     #[inline]
@@ -574,7 +643,8 @@ impl Pool {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         let open = pool_open.intersect(lane.valve.open_to(now));
-        lane.queue.next(open, now)
+        let next = lane.queue.next(open, now)?;
+        (lane.quota.is_none() || self.fits_lane(id, next, now)).then_some(next)
     }
 
     #[inline]
@@ -585,6 +655,10 @@ impl Pool {
         lane.window.record_wait(waited, now);
         lane.note_queue(now);
         self.valve.take(next.class);
+        if self.is_charged(id) {
+            let tokens = self.lane(id).asked.of(next.index).tokens;
+            self.charge(id, tokens);
+        }
         self.waiting -= 1;
         self.next_timeout = self.next_timeout.min(now + LEASE);
         if let Some(waker) = waker {
@@ -627,5 +701,6 @@ impl Pool {
     }
 }
 
+mod charges;
 #[cfg(test)]
 mod tests;

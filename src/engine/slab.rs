@@ -97,6 +97,13 @@ impl<T: Default> Slab<T> {
     }
 
     #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        let (at, slot) = place(index);
+        let chunk = self.chunks.get(at)?.as_ref()?;
+        (chunk.used & (1 << slot) != 0).then(|| &chunk.entries[slot])
+    }
+
+    #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         let (at, slot) = place(index);
         let chunk = self.chunks.get_mut(at)?.as_mut()?;

@@ -2,11 +2,13 @@
 //!
 //! It may be somebody else's code. What it says is clamped, and a panic in it ends here: it runs in the middle of a step.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::controller::{Controller, Mark, Sample, Sent};
 use super::outcome::{Pause, Verdict};
+use super::quota::{Reported, Tokens};
 use super::time::Time;
 
 #[derive(Debug)]
@@ -31,12 +33,12 @@ pub(crate) struct LimitBounds {
     pub(crate) max: u32,
 }
 
-/// What the shell knows of a request when it sends it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RequestFacts {
-    pub(crate) bytes: Option<u32>,
-    pub(crate) asks_for_stream: Option<bool>,
-}
+/// What the shell knows of a request when it sends it: how long it is, and whether it asks for its answer in pieces.
+///
+/// In four bytes, since each waiter's future keeps them: the length and one in the lower thirty bits, 0 where nobody knows,
+/// and the other answer above them.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RequestFacts(u32);
 
 /// How a call ended, and what came of it.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,7 @@ pub(crate) struct Ending {
     /// Pieces of its body after the first.
     pub(crate) further_chunks: u32,
     pub(crate) answer_bytes: u32,
+    pub(crate) reported: Reported,
 }
 
 /// What is kept with a call that a controller was told of.
@@ -60,12 +63,14 @@ pub(crate) struct Track {
     mark: Mark,
 }
 
-/// A call that was sent, and what controllers were told of it. The pool keeps it until the call is over.
+/// A call that was sent, what controllers were told of it, and what it was charged. The pool keeps it until it is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     pub(super) sending: Sending,
     pub(super) in_lane: Track,
     pub(super) in_pool: Track,
+    /// What it was charged.
+    pub(super) charged: Tokens,
 }
 
 /// A call at the moment it was sent.
@@ -85,9 +90,42 @@ pub(super) struct Orders {
     pub(super) paused_until: Time,
 }
 
+impl RequestFacts {
+    const BYTES: u32 = (1 << 30) - 1;
+    const ONE_PIECE: u32 = 1 << 30;
+    const STREAM: u32 = 2 << 30;
+
+    /// Lengths of a gigabyte and more are all the same.
+    pub(crate) fn new(bytes: Option<u32>, asks_for_stream: Option<bool>) -> Self {
+        let length = bytes.map_or(0, |bytes| bytes.saturating_add(1).min(Self::BYTES));
+        Self(length | asks_for_stream.map_or(0, |stream| if stream { Self::STREAM } else { Self::ONE_PIECE }))
+    }
+
+    pub(crate) fn bytes(self) -> Option<u32> {
+        (self.0 & Self::BYTES).checked_sub(1)
+    }
+
+    pub(crate) fn asks_for_stream(self) -> Option<bool> {
+        match self.0 & !Self::BYTES {
+            Self::ONE_PIECE => Some(false),
+            Self::STREAM => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for RequestFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestFacts")
+            .field("bytes", &self.bytes())
+            .field("asks_for_stream", &self.asks_for_stream())
+            .finish()
+    }
+}
+
 impl From<Verdict> for Ending {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, first_byte_at: Time::ZERO, further_chunks: 0, answer_bytes: 0 }
+        Self { verdict, first_byte_at: Time::ZERO, further_chunks: 0, answer_bytes: 0, reported: Reported::default() }
     }
 }
 
@@ -203,8 +241,8 @@ impl Track {
             at: at.since_epoch(),
             in_flight: self.in_flight,
             is_saturated: self.is_saturated,
-            request_bytes: facts.bytes,
-            asks_for_stream: facts.asks_for_stream,
+            request_bytes: facts.bytes(),
+            asks_for_stream: facts.asks_for_stream(),
         }
     }
 }

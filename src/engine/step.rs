@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::asked::Asked;
 use super::change::{Cause, ChangeKind};
 use super::priority::Priority;
 use super::queue::WaiterId;
-use super::steering::RequestFacts;
+use super::quota::Dimension;
 use super::time::Time;
 use super::totals::Reason;
 
@@ -46,6 +47,22 @@ impl Grant {
     }
 }
 
+/// A call that asks for a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) class: Priority,
+    pub(crate) asked: Asked,
+    /// `NEVER`: none.
+    pub(crate) deadline: Time,
+}
+
+impl Request {
+    /// One of which nothing else is known.
+    pub(crate) fn of(class: Priority) -> Self {
+        Self { class, asked: Asked::default(), deadline: Time::NEVER }
+    }
+}
+
 /// Why there is no slot at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocked {
@@ -53,6 +70,10 @@ pub(crate) enum Blocked {
     Busy,
     /// The upstream asked for silence, for this much longer.
     Paused(Duration),
+    /// A budget per minute has not enough left for it, for this much longer.
+    Short(Dimension, Duration),
+    /// A budget per minute can never have enough for it: this is all that it holds.
+    TooLarge(Dimension, u64),
     PastDeadline,
     Closed,
 }
@@ -60,7 +81,7 @@ pub(crate) enum Blocked {
 impl Blocked {
     /// Waiting would not help.
     pub(crate) fn is_final(self) -> bool {
-        matches!(self, Self::Closed | Self::PastDeadline)
+        matches!(self, Self::Closed | Self::PastDeadline | Self::TooLarge(..))
     }
 }
 
@@ -88,7 +109,6 @@ pub(crate) struct Ticket {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look<'a> {
     pub(crate) waker: &'a Waker,
-    pub(crate) facts: RequestFacts,
     /// `NEVER`: none.
     pub(crate) deadline: Time,
 }
@@ -101,6 +121,15 @@ pub(crate) enum Progress {
     /// It had a slot, but looked only after its deadline; the slot has passed on.
     PastDeadline,
     /// It expired, or the pool was closed.
+    Gone,
+}
+
+/// What a waiter finds that only looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// A slot is there to be collected.
+    Granted,
+    Waiting,
     Gone,
 }
 

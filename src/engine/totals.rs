@@ -9,20 +9,28 @@ pub(crate) enum Reason {
     QueueTimeout,
     Deadline,
     Paused,
+    Short,
+    TooLarge,
     Busy,
     Closed,
+    OverBudget,
+    RunOver,
     BreakerOpen,
     RetryBudget,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::QueueFull,
         Self::QueueTimeout,
         Self::Deadline,
         Self::Paused,
+        Self::Short,
+        Self::TooLarge,
         Self::Busy,
         Self::Closed,
+        Self::OverBudget,
+        Self::RunOver,
         Self::BreakerOpen,
         Self::RetryBudget,
     ];
@@ -33,8 +41,12 @@ impl Reason {
             Self::QueueTimeout => "queue_timeout",
             Self::Deadline => "deadline",
             Self::Paused => "paused",
+            Self::Short => "short",
+            Self::TooLarge => "too_large",
             Self::Busy => "busy",
             Self::Closed => "closed",
+            Self::OverBudget => "over_budget",
+            Self::RunOver => "run_over",
             Self::BreakerOpen => "breaker_open",
             Self::RetryBudget => "retry_budget",
         }

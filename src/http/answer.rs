@@ -1,15 +1,16 @@
 //! What becomes of the slot when the head of the answer is there.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Response, StatusCode, response};
+use http::{HeaderMap, Response, StatusCode, response};
 use http_body::Body;
 
+use super::answer_rules::AnswerRules;
 use super::body::{Hold, ResponseBody};
 use super::classify::Classify;
 use super::error_body::{Peek, Replay};
 use super::guard::Guard;
+use super::watch::Watch;
 use crate::BoxError;
 use crate::engine::outcome::Verdict;
 use crate::error::Stalled;
@@ -19,15 +20,15 @@ use crate::limiter::{Permit, clock};
 pub(crate) struct Held {
     permit: Permit,
     guard: Guard,
-    classify: Arc<dyn Classify>,
+    rules: AnswerRules,
 }
 
 impl Held {
     /// `None` when the limiter is off: nothing to hold, nothing to watch, nothing to judge.
     #[inline]
-    pub(crate) fn new(permit: Permit, classify: Arc<dyn Classify>) -> Option<Self> {
+    pub(crate) fn new(permit: Permit, rules: AnswerRules) -> Option<Self> {
         let guard = Guard::new(permit.guards());
-        permit.is_held().then_some(Self { permit, guard, classify })
+        permit.is_held().then_some(Self { permit, guard, rules })
     }
 
     /// The upstream has nothing right now. Ready when that has gone on for too long.
@@ -50,17 +51,17 @@ pub(crate) enum Fate {
 /// Looks at the head alone, so that the answer itself need not be moved.
 #[inline]
 pub(crate) fn fate<B: Body>(head: &mut response::Parts, body: &B, is_head: bool, held: &mut Option<Held>) -> Fate {
-    let Some(Held { permit, classify, .. }) = held.as_mut() else { return Fate::Free };
+    let Some(Held { permit, rules, .. }) = held.as_mut() else { return Fate::Free };
     if let Some(admitted) = permit.admitted() {
         head.extensions.insert(admitted);
     }
     // An answer that is not a success gives its slot back at the head: retry layers keep such a response alive while they
     // sleep and call again, and a limit of 1 would wait for itself.
     let is_refusal = !head.status.is_success();
-    if is_refusal && classify.wants_body(head) && !body.is_end_stream() {
+    if is_refusal && rules.classify.wants_body(head) && !body.is_end_stream() {
         return Fate::Peek;
     }
-    let verdict = classify.response(head, &[], clock::wall());
+    let verdict = rules.classify.response(head, &[], clock::wall());
     if is_refusal || has_no_body(head, body, is_head) {
         // How fast it refuses says nothing about how fast it answers.
         if !is_refusal {
@@ -78,10 +79,16 @@ pub(crate) fn free<B: Body>(body: B) -> ResponseBody<B> {
 }
 
 #[inline]
-pub(crate) fn holding<B: Body>(body: B, verdict: Verdict, held: &mut Option<Held>) -> ResponseBody<B> {
-    let Some(Held { permit, mut guard, classify }) = held.take() else { return free(body) };
+pub(crate) fn holding<B: Body>(
+    body: B,
+    headers: &HeaderMap,
+    verdict: Verdict,
+    held: &mut Option<Held>,
+) -> ResponseBody<B> {
+    let Some(Held { permit, mut guard, rules }) = held.take() else { return free(body) };
     guard.rest();
-    ResponseBody::holding(body, Hold::new(permit, guard, classify, verdict))
+    let watch = Watch::new(&rules, headers);
+    ResponseBody::holding(body, Hold::new(permit, guard, rules.classify, verdict, watch))
 }
 
 fn has_no_body<B: Body>(head: &response::Parts, body: &B, is_head: bool) -> bool {
@@ -97,8 +104,8 @@ pub(crate) fn failed(held: &mut Option<Held>, error: BoxError) -> BoxError {
 }
 
 fn judge(held: &mut Option<Held>, verdict: impl FnOnce(&dyn Classify) -> Verdict) {
-    if let Some(Held { classify, .. }) = held {
-        let verdict = verdict(&**classify);
+    if let Some(Held { rules, .. }) = held {
+        let verdict = verdict(&*rules.classify);
         settle(held, verdict);
     }
 }

@@ -12,7 +12,7 @@ use pin_project::pin_project;
 use super::classify::Classify;
 use super::error_body::Replay;
 use super::guard::Guard;
-use super::terminal;
+use super::watch::Watch;
 use crate::BoxError;
 use crate::engine::outcome::{Outcome, Verdict};
 use crate::error::Stalled;
@@ -47,32 +47,46 @@ pub(super) struct Hold {
     classify: Arc<dyn Classify>,
     /// If the body ends well.
     verdict: Verdict,
-    /// The stream has sent its last event, or all the bytes it had announced: a reader that leaves now has everything.
-    is_complete: bool,
+    watch: Watch,
 }
 
 impl Hold {
-    pub(super) fn new(permit: Permit, guard: Guard, classify: Arc<dyn Classify>, verdict: Verdict) -> Self {
-        Self { permit, guard, classify, verdict, is_complete: false }
+    pub(super) fn new(
+        permit: Permit,
+        guard: Guard,
+        classify: Arc<dyn Classify>,
+        verdict: Verdict,
+        watch: Watch,
+    ) -> Self {
+        Self { permit, guard, classify, verdict, watch }
     }
 
-    fn look_at(&mut self, data: &impl Buf, is_last: bool) {
-        // An event and the blank line that ends it may come apart.
-        if !terminal::is_blank(data) {
-            self.is_complete = terminal::is_ending(data);
-        }
-        self.is_complete |= is_last;
+    /// The body has ended well, as far as the transport knows.
+    fn end(mut self) {
+        let (verdict, reading) = self.watch.finish(self.verdict);
+        self.permit.end(verdict, reading);
     }
 
-    fn end(mut self, verdict: Verdict) {
-        self.permit.end(verdict);
+    /// The same, and something was heard just now.
+    fn end_heard(mut self) {
+        let (verdict, reading) = self.watch.finish(self.verdict);
+        self.permit.end_heard(verdict, reading);
+    }
+
+    /// The body has failed, unless the stream had named a trouble of its own before.
+    fn fail(mut self, failure: impl FnOnce(&Self) -> Verdict) {
+        let (told, reading) = self.watch.finish(self.verdict);
+        let verdict = if self.watch.has_trouble() { told } else { failure(&self) };
+        self.permit.end(verdict, reading);
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if self.is_complete {
-            self.permit.end(self.verdict);
+        if self.permit.is_held() {
+            let (verdict, reading) = self.watch.finish(self.verdict);
+            let verdict = if self.watch.is_complete() { verdict } else { Outcome::Cancelled.into() };
+            self.permit.end(verdict, reading);
         }
     }
 }
@@ -108,35 +122,34 @@ where
                 hold.guard.heard();
                 if let Some(data) = frame.data_ref() {
                     hold.permit.note_chunk(data.remaining());
-                    hold.look_at(data, inner.size_hint().exact() == Some(0));
+                    hold.watch.look_at(data, inner.size_hint().exact() == Some(0));
                 }
-                if frame.is_trailers() || inner.is_end_stream() {
-                    hold.permit.end_heard(hold.verdict);
-                    *this.hold = None;
+                if frame.is_trailers() || inner.is_end_stream() || hold.watch.is_released() {
+                    end(this.hold, Hold::end_heard);
                 } else {
                     hold.permit.note_first_byte();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(None) => {
-                end(this.hold, |hold| hold.verdict);
+                end(this.hold, Hold::end);
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => {
                 let error = error.into();
                 // Nothing comes after an error; the connection is closed before its slot moves on.
                 this.inner.set(None);
-                end(this.hold, |hold| hold.classify.error(&*error));
+                end(this.hold, |hold| hold.fail(|hold| hold.classify.error(&*error)));
                 Poll::Ready(Some(Err(error)))
             }
             // Silence after the last event is no stall.
-            Poll::Pending if hold.is_complete => Poll::Pending,
+            Poll::Pending if hold.watch.is_complete() => Poll::Pending,
             Poll::Pending => match hold.guard.poll_silence(cx) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready((silence, after)) => {
                     let stalled = Stalled::new(hold.permit.lane_key(), silence, after);
                     this.inner.set(None);
-                    end(this.hold, |_| Outcome::Stalled.into());
+                    end(this.hold, |hold| hold.fail(|_| Outcome::Stalled.into()));
                     Poll::Ready(Some(Err(stalled.into())))
                 }
             },
@@ -152,10 +165,9 @@ where
     }
 }
 
-fn end(hold: &mut Option<Hold>, verdict: impl FnOnce(&Hold) -> Verdict) {
+fn end(hold: &mut Option<Hold>, how: impl FnOnce(Hold)) {
     if let Some(hold) = hold.take() {
-        let verdict = verdict(&hold);
-        hold.end(verdict);
+        how(hold);
     }
 }
 

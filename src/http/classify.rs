@@ -9,6 +9,7 @@ use http::response::Parts;
 use self::error_json::ErrorJson;
 use super::retry_after;
 use crate::engine::outcome::{Outcome, Pause, Verdict};
+use crate::usage::codes::QUOTA_CODES;
 use crate::{Rejected, Stalled};
 
 mod error_json;
@@ -119,15 +120,6 @@ pub enum BodyHints {
 }
 
 impl ProviderClassify {
-    const QUOTA_CODES: [&str; 6] = [
-        "insufficient_quota",
-        "insufficient_user_quota",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "billing_error",
-        "exceeded_current_quota_error",
-    ];
-
     /// The reading of the table above.
     ///
     /// ```
@@ -216,7 +208,7 @@ impl ProviderClassify {
     }
 
     fn is_quota_code(&self, code: &str) -> bool {
-        Self::QUOTA_CODES.contains(&code) || self.quota_codes.iter().any(|known| known == code)
+        QUOTA_CODES.contains(&code) || self.quota_codes.iter().any(|known| known == code)
     }
 }
 

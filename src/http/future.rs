@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Method, Request, Response, response};
@@ -12,8 +11,8 @@ use pin_project::pin_project;
 use tower_service::Service;
 
 use super::answer::{Fate, Held, failed, fate, free, holding, peeked, settle};
+use super::answer_rules::AnswerRules;
 use super::body::ResponseBody;
-use super::classify::Classify;
 use super::error_body::Peek;
 use crate::BoxError;
 use crate::engine::outcome::Outcome;
@@ -43,7 +42,7 @@ where
     is_head: bool,
     held: Option<Held>,
     /// Until there is a slot.
-    classify: Option<Arc<dyn Classify>>,
+    rules: Option<AnswerRules>,
 }
 
 #[pin_project(project = StageNow)]
@@ -61,14 +60,14 @@ where
     B: Body,
 {
     #[inline(always)]
-    pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, classify: Arc<dyn Classify>) -> Self {
+    pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, rules: AnswerRules) -> Self {
         Self {
             is_head: request.method() == Method::HEAD,
             stage: Stage::Waiting(acquire),
             inner: Some(inner),
             request: Some(request),
             held: None,
-            classify: Some(classify),
+            rules: Some(rules),
         }
     }
 
@@ -86,7 +85,7 @@ where
 
     #[inline]
     fn off(stage: Stage<S::Future, B>) -> Self {
-        Self { stage, inner: None, request: None, is_head: false, held: None, classify: None }
+        Self { stage, inner: None, request: None, is_head: false, held: None, rules: None }
     }
 }
 
@@ -105,7 +104,7 @@ where
             match this.stage.as_mut().project() {
                 StageNow::Waiting(acquire) => {
                     let permit = ready!(acquire.poll(cx))?;
-                    *this.held = this.classify.take().and_then(|classify| Held::new(permit, classify));
+                    *this.held = this.rules.take().and_then(|rules| Held::new(permit, rules));
                     this.stage.set(Stage::Readying);
                 }
                 StageNow::Readying => {
@@ -142,7 +141,7 @@ where
                         match fate(&mut head, &body, *this.is_head, this.held) {
                             Fate::Free => return Poll::Ready(Ok(Response::from_parts(head, free(body)))),
                             Fate::Held(verdict) => {
-                                let body = holding(body, verdict, this.held);
+                                let body = holding(body, &head.headers, verdict, this.held);
                                 return Poll::Ready(Ok(Response::from_parts(head, body)));
                             }
                             Fate::Peek => {

@@ -48,7 +48,7 @@ use http::uri::Authority;
 use http::{HeaderMap, Method, Uri};
 use smallvec::SmallVec;
 
-use super::model_scan::top_level_model;
+use super::model_scan::top_level;
 use super::options::{Kinds, RequestHead};
 use crate::limiter::key::{Kind, LaneRef};
 
@@ -57,6 +57,7 @@ pub(crate) struct RequestLane<'a> {
     endpoint: Endpoint,
     model: Option<Cow<'a, str>>,
     kind: Kind,
+    asks_for_stream: Option<bool>,
 }
 
 impl<'a> RequestLane<'a> {
@@ -76,14 +77,21 @@ impl<'a> RequestLane<'a> {
         if matches!(asks, Asks::For(kind) if !limited.contains(kind)) {
             return None;
         }
+        let mut asks_for_stream = None;
         let model = named.map(Cow::Borrowed).or(model).or_else(|| {
-            let body = body.filter(|body| body.len() <= scan_limit && is_scanned(headers))?;
-            top_level_model(body)
+            let said = top_level(body.filter(|body| body.len() <= scan_limit && is_scanned(headers))?);
+            asks_for_stream = said.stream;
+            said.model
         });
         let kind = kind(method, asks, model.as_deref());
         let model = model.filter(|model| model.len() <= MODEL_BYTES);
         let endpoint = Endpoint::new(uri, headers, &segments[..base]);
-        limited.contains(kind).then_some(Self { endpoint, model, kind })
+        limited.contains(kind).then_some(Self { endpoint, model, kind, asks_for_stream })
+    }
+
+    /// As far as its body had to be read.
+    pub(crate) fn asks_for_stream(&self) -> Option<bool> {
+        self.asks_for_stream
     }
 
     pub(crate) fn as_ref(&self) -> LaneRef<'_> {

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
+use super::answer_rules::{ReadUsage, ReleaseOn};
 use super::classify::Classify;
+use super::estimate::TokenEstimator;
 use super::options::{Options, RequestHead};
 use super::service::InflightLimit;
 use crate::limiter::Limiter;
 use crate::limiter::key::{Kind, LaneKey};
+use crate::usage::CachedInput;
 
 /// Makes calls to model APIs wait for a slot of their lane, and holds the slot until the body of the answer ends.
 ///
@@ -79,7 +82,36 @@ impl InflightLimitLayer {
     /// Tells outcomes apart by your own rule. Default: [`ProviderClassify`](crate::ProviderClassify).
     #[must_use]
     pub fn classify(mut self, classify: impl Classify) -> Self {
-        Arc::make_mut(&mut self.options).classify = Arc::new(classify);
+        Arc::make_mut(&mut self.options).answers.classify = Arc::new(classify);
+        self
+    }
+
+    /// Whether answers are read for their tokens, last events and errors while they pass. Default: [`ReadUsage::On`].
+    #[must_use]
+    pub fn read_usage(mut self, read: ReadUsage) -> Self {
+        Arc::make_mut(&mut self.options).answers.read = read;
+        self
+    }
+
+    /// Whether tokens out of the provider's cache count as input. Default: [`CachedInput::AsReported`].
+    #[must_use]
+    pub fn cached_input(mut self, cached: CachedInput) -> Self {
+        Arc::make_mut(&mut self.options).answers.cached_input = cached;
+        self
+    }
+
+    /// When the slot of a stream is free again. Default: [`ReleaseOn::BodyEnd`].
+    #[must_use]
+    pub fn release_on(mut self, release_on: ReleaseOn) -> Self {
+        Arc::make_mut(&mut self.options).answers.release_on = release_on;
+        self
+    }
+
+    /// Guesses the tokens of prompts by your own rule, where a [`Quota`](crate::Quota) charges them. Default:
+    /// [`BytesOverFour`](crate::BytesOverFour).
+    #[must_use]
+    pub fn estimate_tokens(mut self, estimator: impl TokenEstimator) -> Self {
+        Arc::make_mut(&mut self.options).estimator = Arc::new(estimator);
         self
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the top-level `model` of a JSON body without parsing the rest.
+//! Finds the top-level `model` of a JSON body, and whether it asks for a stream, without parsing the rest.
 //!
 //! The scan walks the keys of the outermost object and jumps over their values: a string from quote to quote, an array or
 //! object by counting brackets outside strings. It holds a position and a depth, so neither depth nor size can overflow
@@ -18,14 +18,33 @@
 //! closed by `]` or `}`). A body that is wrong only there yields its model; the server will refuse it.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use memchr::memchr;
 
-/// The last top-level `model` of `body`, if it is a string that is not blank.
-pub(crate) fn top_level_model(body: &[u8]) -> Option<Cow<'_, str>> {
+/// What a body says at its top level.
+#[derive(Debug, Default)]
+pub(crate) struct TopLevel<'a> {
+    /// The last `model`, if it is a string that is not blank.
+    pub(crate) model: Option<Cow<'a, str>>,
+    /// The last `stream`, if it is true or false.
+    pub(crate) stream: Option<bool>,
+}
+
+/// Nothing is found in what is no JSON object.
+pub(crate) fn top_level(body: &[u8]) -> TopLevel<'_> {
     let json = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
-    let model = decode(last_model(json)?)?;
-    (!model.trim().is_empty()).then_some(model)
+    let Some(Found { model, stream }) = scan(json) else { return TopLevel::default() };
+    let model = model.and_then(decode).filter(|model| !model.trim().is_empty());
+    TopLevel { model, stream }
+}
+
+/// Where in `body` that model stands, with its quotes: for putting another one there.
+pub(crate) fn model_span(body: &[u8]) -> Option<Range<usize>> {
+    let json = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+    let model = scan(json)?.model?;
+    let start = model.as_ptr().addr() - body.as_ptr().addr();
+    Some(start..start + model.len())
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -36,12 +55,17 @@ const LONGEST_MODEL_KEY: usize = 5 * br"\u006d".len() + 2;
 /// A string as it stands in the body, with its quotes.
 type Quoted<'a> = &'a [u8];
 
-fn last_model(json: &[u8]) -> Option<Quoted<'_>> {
+struct Found<'a> {
+    model: Option<Quoted<'a>>,
+    stream: Option<bool>,
+}
+
+fn scan(json: &[u8]) -> Option<Found<'_>> {
     let mut scan = Scan { json, at: 0 };
     if scan.token()? != b'{' {
         return None;
     }
-    let mut model = None;
+    let (mut model, mut stream) = (None, None);
     loop {
         // Also ends the scan of an empty object, which has no model.
         if scan.token()? != b'"' {
@@ -51,8 +75,11 @@ fn last_model(json: &[u8]) -> Option<Quoted<'_>> {
         if scan.token()? != b':' {
             return None;
         }
+        let start = scan.at;
         let value = scan.value()?;
-        if is_model(key) {
+        if key == STREAM {
+            stream = literal(&json[start..scan.at]);
+        } else if is_model(key) {
             model = value;
         }
         match scan.token()? {
@@ -61,7 +88,17 @@ fn last_model(json: &[u8]) -> Option<Quoted<'_>> {
             _ => return None,
         }
     }
-    scan.token().is_none().then_some(model).flatten()
+    scan.token().is_none().then_some(Found { model, stream })
+}
+
+const STREAM: Quoted<'_> = br#""stream""#;
+
+fn literal(value: &[u8]) -> Option<bool> {
+    match value.trim_ascii() {
+        b"true" => Some(true),
+        b"false" => Some(false),
+        _ => None,
+    }
 }
 
 fn is_model(key: Quoted<'_>) -> bool {

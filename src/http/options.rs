@@ -7,9 +7,11 @@ use std::sync::Arc;
 use http::header::CONTENT_LENGTH;
 use http::{Extensions, HeaderMap, Method, Uri};
 
-use super::classify::{Classify, ProviderClassify};
+use super::answer_rules::AnswerRules;
+use super::estimate::{BytesOverFour, TokenEstimator, estimate};
 use super::lane_key::RequestLane;
 use super::peek_body::Peeked;
+use crate::engine::quota::Tokens;
 use crate::engine::steering::RequestFacts;
 use crate::limiter::key::{Kind, LaneKey, LaneRef};
 use crate::limiter::{Acquire, Call, Limiter};
@@ -103,7 +105,8 @@ pub(crate) struct Options {
     limited: Kinds,
     scan_limit: usize,
     lane_by: Option<Arc<LaneBy>>,
-    pub(crate) classify: Arc<dyn Classify>,
+    pub(crate) answers: AnswerRules,
+    pub(crate) estimator: Arc<dyn TokenEstimator>,
 }
 
 impl Default for Options {
@@ -112,7 +115,8 @@ impl Default for Options {
             limited: Kinds::CHAT,
             scan_limit: SCAN_LIMIT,
             lane_by: None,
-            classify: Arc::new(ProviderClassify::default()),
+            answers: AnswerRules::default(),
+            estimator: Arc::new(BytesOverFour),
         }
     }
 }
@@ -131,7 +135,6 @@ impl Options {
     }
 
     /// The wait for this request's slot; one that is over at once if its kind is not limited.
-    ///
     pub(crate) fn acquire<'a>(
         &self,
         limiter: &Limiter,
@@ -139,15 +142,37 @@ impl Options {
         peek: impl FnOnce() -> Option<Peeked<'a>>,
     ) -> Acquire {
         let body = peek();
-        let facts = RequestFacts { bytes: request_bytes(body.as_deref(), head.headers), asks_for_stream: None };
+        let body = body.as_deref();
         if let Some(lane) = self.chosen(head) {
-            return enter(limiter, lane.as_ref().as_ref(), head, facts);
+            return self.enter(limiter, lane.as_ref().as_ref(), head, body, None);
         }
         let named = head.extensions.get::<Model>().map(Model::name);
-        match RequestLane::derive(head, named, body.as_deref(), self.scan_limit, self.limited) {
-            Some(lane) => enter(limiter, lane.as_ref(), head, facts),
+        match RequestLane::derive(head, named, body, self.scan_limit, self.limited) {
+            Some(lane) => self.enter(limiter, lane.as_ref(), head, body, lane.asks_for_stream()),
             None => Acquire::off(),
         }
+    }
+
+    #[inline]
+    fn enter(
+        &self,
+        limiter: &Limiter,
+        lane: LaneRef<'_>,
+        head: RequestHead<'_>,
+        body: Option<&[u8]>,
+        asks_for_stream: Option<bool>,
+    ) -> Acquire {
+        let Some(lane) = limiter.find(lane) else { return Acquire::off() };
+        let mut call = head.extensions.get::<Call>().cloned().unwrap_or_else(Call::unnamed);
+        let bytes = request_bytes(body, head.headers);
+        call.asked.facts = RequestFacts::new(bytes, asks_for_stream);
+        if let Some(unsaid) = lane.unsaid_output() {
+            if call.asked.tokens == Tokens::default() {
+                let body = body.filter(|body| body.len() <= self.scan_limit);
+                call.asked.tokens = estimate(&*self.estimator, body, bytes, unsaid);
+            }
+        }
+        Acquire::new(lane, call)
     }
 
     /// What the caller chose goes before what the request says, whatever its kind.
@@ -163,13 +188,6 @@ impl Options {
 fn request_bytes(body: Option<&[u8]>, headers: &HeaderMap) -> Option<u32> {
     let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     body.map(<[u8]>::len).or_else(announced).map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
-}
-
-fn enter(limiter: &Limiter, lane: LaneRef<'_>, head: RequestHead<'_>, facts: RequestFacts) -> Acquire {
-    match head.extensions.get::<Call>() {
-        Some(call) => limiter.acquire_ref(lane, Call { facts, ..call.clone() }),
-        None => limiter.acquire_ref(lane, Call { facts, ..Call::unnamed() }),
-    }
 }
 
 impl fmt::Debug for Options {

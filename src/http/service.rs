@@ -106,6 +106,6 @@ where
             return ResponseFuture::passing(inner, request);
         }
         let acquire = self.options.acquire(&self.limiter, RequestHead::of(&request), || request.body().peek());
-        ResponseFuture::waiting(inner, request, acquire, self.options.classify.clone())
+        ResponseFuture::waiting(inner, request, acquire, self.options.answers.clone())
     }
 }

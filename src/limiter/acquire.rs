@@ -13,17 +13,20 @@ use super::call::{Admission, Call, CallEvent, Life};
 use super::clock;
 use super::key::LaneKey;
 use super::lane::LaneInner;
+use super::of_run::OfRun;
 use super::permit::Permit;
 use super::pool;
-use super::scope::Scope;
+use super::scope::{Open, Scope};
+use crate::engine::asked::Asked;
 use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry};
-use crate::engine::steering::RequestFacts;
-use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Ticket};
+use crate::engine::quota::WhenShort;
+use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Request, Sight, Ticket};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
+use crate::runs::CallOfRun;
 
 /// A call that arrived this short a while ago arrives when it is queued: it goes to the end of its line, as most do, and
 /// not through the sorted part that is meant for retries.
@@ -46,20 +49,24 @@ pub struct Acquire {
     deadline: Time,
     /// When the call arrived; once it is queued, when that was.
     since: Time,
-    facts: RequestFacts,
     stage: Stage,
 }
 
 enum Stage {
     Arriving(Arriving),
     Queued(Ticket, Bounds),
+    /// A call of a run, which wants more than a slot.
+    OfRun(Box<OfRun>),
     Done,
 }
 
 struct Arriving {
     tenant: Option<Arc<str>>,
-    class: Priority,
+    class: Option<Priority>,
     admission: Admission,
+    asked: Asked,
+    /// The run that makes it.
+    run: Option<Arc<CallOfRun>>,
 }
 
 /// When waiting ends, and by which of its two bounds. Where both end together, the deadline is named.
@@ -97,23 +104,27 @@ impl Acquire {
     #[inline]
     fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
         Scope::complete(&mut call);
-        let Call { class, tenant, deadline, arrived_at, admission, facts, life } = call;
-        let arriving = Arriving { tenant, class: class.unwrap_or_default(), admission };
-        Self { lane, life, deadline, since: arrived_at, facts, stage: Stage::Arriving(arriving) }
+        let Call { class, tenant, deadline, arrived_at, admission, asked, life, run } = call;
+        let arriving = Arriving { tenant, class, admission, asked, run };
+        Self { lane, life, deadline, since: arrived_at, stage: Stage::Arriving(arriving) }
     }
 }
 
 /// A slot now or an error now.
 pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, Rejected> {
     Scope::complete(&mut call);
+    if call.run.as_ref().is_some_and(|run| run.is_over()) {
+        return Err(refuse_unasked(lane, RejectKind::RunOver));
+    }
     let now = clock::now();
     let class = call.class.unwrap_or_default();
     let granted = lane.pool.step(lane, |state, effects| {
-        let granted = state.engine.try_acquire(lane.id, class, call.facts, call.deadline, now, effects);
+        let request = Request { class, asked: call.asked, deadline: call.deadline };
+        let granted = state.engine.try_acquire(lane.id, request, now, effects);
         granted.map_err(|blocked| refuse_to_wait(lane, blocked, state))
     });
     match granted {
-        Ok(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_deref())),
+        Ok(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_ref())),
         Err(refused) => Err(refused.on_arrival(lane)),
     }
 }
@@ -125,11 +136,7 @@ impl Future for Acquire {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Spends the task's budget, so that a loop that is always granted cannot starve its neighbours.
         let budget = ready!(coop::poll_proceed(cx));
-        let polled = match self.stage {
-            Stage::Arriving(_) => self.arrive(cx.waker()),
-            Stage::Queued(ticket, bounds) => self.look(ticket, bounds, cx.waker()),
-            Stage::Done => panic!("polled after it was ready"),
-        };
+        let polled = self.advance(cx);
         if polled.is_ready() {
             budget.made_progress();
         }
@@ -139,18 +146,42 @@ impl Future for Acquire {
 
 impl Acquire {
     #[inline(always)]
-    fn arrive(&mut self, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
+    pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, Rejected>> {
+        match self.stage {
+            Stage::Arriving(_) => self.arrive(cx),
+            Stage::Queued(ticket, bounds) => self.look(ticket, bounds, cx.waker()),
+            Stage::OfRun(ref mut of_run) => {
+                let polled = of_run.poll(cx);
+                if polled.is_ready() {
+                    self.stage = Stage::Done;
+                }
+                polled
+            }
+            Stage::Done => panic!("polled after it was ready"),
+        }
+    }
+
+    #[inline(always)]
+    fn arrive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, Rejected>> {
         let (Some(lane), Stage::Arriving(arriving)) = (&self.lane, &mut self.stage) else {
             self.stage = Stage::Done;
             return Poll::Ready(Ok(Permit::off()));
         };
+        let Arriving { tenant, class, run, .. } = arriving;
+        // Once more: it may have been made before its scope was entered.
+        Scope::complete_late(Open { class, tenant, deadline: &mut self.deadline, run });
+        if let Some(run) = run.take() {
+            return self.enter_run(run, cx);
+        }
+        let waker = cx.waker();
         let now = clock::now();
-        let (class, deadline, since, facts) = (arriving.class, self.deadline, self.since, self.facts);
+        let (class, asked, deadline) = (class.unwrap_or_default(), arriving.asked, self.deadline);
+        let (request, since) = (Request { class, asked, deadline }, self.since);
         let granted = lane.pool.step_polled_or(
             lane,
-            |state, effects| state.engine.try_acquire(lane.id, class, facts, deadline, now, effects),
+            |state, effects| state.engine.try_acquire(lane.id, request, now, effects),
             |blocked, state| {
-                if arriving.admission == Admission::Reject || blocked.is_final() {
+                if arriving.admission == Admission::Reject || blocked.is_final() || may_not_wait(lane, blocked, state) {
                     Arrival::Refused(refuse_to_wait(lane, blocked, state))
                 } else {
                     join(lane, arriving, deadline, since, waker, now, state)
@@ -177,6 +208,32 @@ impl Acquire {
         }
     }
 
+    /// A call of a run: what is left of it goes on inside, beside what the run does meanwhile.
+    #[cold]
+    fn enter_run(&mut self, run: Arc<CallOfRun>, cx: &mut Context<'_>) -> Poll<Result<Permit, Rejected>> {
+        let Some(lane) = self.lane.take() else { unreachable!("who arrives has a lane") };
+        let stage = std::mem::replace(&mut self.stage, Stage::Done);
+        let (lane_of_run, life) = (lane.clone(), self.life.take());
+        let wait = Self { lane: Some(lane), life, deadline: self.deadline, since: self.since, stage };
+        self.stage = Stage::OfRun(Box::new(OfRun::new(wait, lane_of_run, run)));
+        self.advance(cx)
+    }
+
+    /// Whether a slot is there to be collected. Hears of it if not.
+    pub(super) fn sight(&self, waker: &Waker) -> Sight {
+        let (Some(lane), Stage::Queued(ticket, _)) = (&self.lane, &self.stage) else { return Sight::Gone };
+        let now = clock::now();
+        lane.pool.step_polled(lane, |state, effects| state.engine.look(lane.id, ticket.id, waker, now, effects))
+    }
+
+    /// Its place in line when it came, from 1.
+    pub(super) fn position(&self) -> Option<u32> {
+        match self.stage {
+            Stage::Queued(ticket, _) => Some(position(ticket)),
+            _ => None,
+        }
+    }
+
     /// The slot, or why there is none.
     #[inline(always)]
     fn look(&mut self, ticket: Ticket, bounds: Bounds, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
@@ -192,7 +249,7 @@ impl Acquire {
 
     fn look_again(&mut self, ticket: Ticket, bounds: Bounds, waker: &Waker) -> Poll<Result<Permit, Rejected>> {
         let Some(lane) = &self.lane else { unreachable!("who is queued has a lane") };
-        let look = Look { waker, facts: self.facts, deadline: self.deadline };
+        let look = Look { waker, deadline: self.deadline };
         let now = clock::now();
         let progress = lane.pool.step_polled(lane, |state, effects| {
             match state.engine.collect(lane.id, ticket.id, look, now, effects) {
@@ -234,7 +291,7 @@ impl Acquire {
     fn granted(&mut self, grant: Grant, position: Option<u32>) -> Permit {
         self.stage = Stage::Done;
         let Some(lane) = self.lane.take() else { unreachable!("a grant is one of a lane") };
-        Permit::new(lane, grant, position, self.life.as_deref())
+        Permit::new(lane, grant, position, self.life.as_ref())
     }
 }
 
@@ -279,16 +336,31 @@ fn join(
     }
     let bounds = Bounds::of(deadline, state.engine.lane_policy(lane.id).queue_timeout, now);
     let ask = Ask {
-        class: arriving.class,
+        class: arriving.class.unwrap_or_default(),
         tenant: arriving.tenant.take(),
         arrived_at: if now.since(since) < JUST_NOW { now } else { since },
         expires_at: bounds.expires_at,
         expiry: bounds.expiry,
     };
-    match state.engine.enqueue(lane.id, ask, waker.clone(), now) {
+    match state.engine.enqueue(lane.id, ask, arriving.asked, waker.clone(), now) {
         Ok(ticket) => Arrival::Queued(ticket, bounds),
         Err(refusal) => Arrival::Refused(refuse_place(lane, refusal, bounds, state)),
     }
+}
+
+/// For a call that is refused before it asks for a slot.
+pub(super) fn refuse_unasked(lane: &LaneInner, kind: RejectKind) -> Rejected {
+    let refused = lane.pool.step(lane, |state, _| {
+        state.engine.refuse(lane.id, kind.reason());
+        Refused::new(lane, kind, Bound::None, None, state)
+    });
+    refused.on_arrival(lane)
+}
+
+/// For a call that leaves its line, and is counted as having given up there.
+pub(super) fn refuse_waiting(lane: &LaneInner, kind: RejectKind, position: Option<u32>) -> Rejected {
+    let refused = lane.pool.step(lane, |state, _| Refused::new(lane, kind, Bound::None, None, state));
+    refused.after(lane, Duration::ZERO, position)
 }
 
 fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -> Refused {
@@ -297,7 +369,18 @@ fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -
         Blocked::Paused(left) => refuse(lane, RejectKind::Paused, Bound::None, Some(left), state),
         Blocked::PastDeadline => refuse(lane, RejectKind::Deadline, Bound::None, None, state),
         Blocked::Closed => refuse(lane, RejectKind::Closed, Bound::None, None, state),
+        Blocked::Short(dimension, left) => refuse(lane, RejectKind::Short(dimension), Bound::None, Some(left), state),
+        Blocked::TooLarge(dimension, capacity) => {
+            let most = u32::try_from(capacity).unwrap_or(u32::MAX);
+            refuse(lane, RejectKind::TooLarge(dimension), Bound::Tokens(most), None, state)
+        }
     }
+}
+
+/// Where a call is not to wait for tokens.
+#[cold]
+fn may_not_wait(lane: &LaneInner, blocked: Blocked, state: &pool::State) -> bool {
+    matches!(blocked, Blocked::Short(..)) && state.engine.lane_policy(lane.id).when_short == WhenShort::Refuse
 }
 
 fn refuse_place(lane: &LaneInner, refusal: Refusal, bounds: Bounds, state: &mut pool::State) -> Refused {

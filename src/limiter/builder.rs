@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Limiter;
 use super::key::LaneKey;
 use super::observer::{Hooks, LimitChange};
-use crate::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit};
+use crate::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit, Quota};
 use crate::engine::controller::{Controller, KneeConfig};
 
 /// Builds a [`Limiter`]. Every setting is a field of [`LimitConfig`], where its meaning, unit and default are told.
@@ -70,6 +70,12 @@ impl LimiterBuilder {
     /// What decides the limit of each lane.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.config.limit = limit;
+        self
+    }
+
+    /// What each lane may use per minute.
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.config.quota = Some(quota);
         self
     }
 

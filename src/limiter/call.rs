@@ -10,9 +10,13 @@ use tokio::time::Instant;
 use super::clock;
 use super::key::LaneKey;
 use super::permit::Admitted;
+use crate::engine::asked::Asked;
+use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
-use crate::engine::steering::RequestFacts;
+use crate::engine::quota::Tokens;
 use crate::engine::time::Time;
+use crate::runs::{CallOfRun, RunHandle, Whose};
+use crate::usage::Usage;
 
 /// One logical call: its class, tenant, deadline and first arrival.
 ///
@@ -42,9 +46,11 @@ pub struct Call {
     pub(crate) arrived_at: Time,
     pub(crate) admission: Admission,
     /// Of the request that carries it.
-    pub(crate) facts: RequestFacts,
+    pub(crate) asked: Asked,
     /// Shared by the clones; `None` for calls that are tried once.
     pub(crate) life: Option<Arc<Life>>,
+    /// The run that makes it. A pointer, since each waiter's future has room for a call.
+    pub(crate) run: Option<Arc<CallOfRun>>,
 }
 
 /// What the attempts of a call share.
@@ -56,7 +62,7 @@ pub(crate) struct Life {
 
 type Listener = dyn Fn(CallEvent<'_>) + Send + Sync;
 
-/// What happens to a call before it is sent.
+/// What happens to a call.
 ///
 /// ```
 /// use tower_inflight::{Call, CallEvent, Priority};
@@ -80,6 +86,13 @@ pub enum CallEvent<'a> {
     },
     /// It has its slot.
     Admitted(&'a Admitted),
+    /// It was sent and is over: its slot is free. A panic of the listener ends here, since this may be told by a destructor.
+    Ended {
+        /// How.
+        outcome: Outcome,
+        /// What its answer reported, where it was read for that.
+        usage: Option<&'a Usage>,
+    },
 }
 
 /// Whether a call may wait for its slot.
@@ -119,8 +132,9 @@ impl Call {
             deadline: Time::NEVER,
             arrived_at: Time::NEVER,
             admission: Admission::Wait,
-            facts: RequestFacts::default(),
+            asked: Asked::default(),
             life: None,
+            run: None,
         }
     }
 
@@ -128,6 +142,20 @@ impl Call {
     #[must_use]
     pub fn with_tenant(self, tenant: impl Into<Arc<str>>) -> Self {
         Self { tenant: Some(tenant.into()), ..self }
+    }
+
+    /// What the call may use of a budget per minute: tokens of its prompt, and the most tokens of its answer. Calls over HTTP
+    /// have both read from the request where this is not said.
+    ///
+    /// ```
+    /// use tower_inflight::{Call, Priority};
+    ///
+    /// let call = Call::new(Priority::Bulk).with_tokens(3_000, 1_000);
+    /// ```
+    #[must_use]
+    pub fn with_tokens(mut self, input: u32, max_output: u32) -> Self {
+        self.asked.tokens = Tokens { input, output: max_output };
+        self
     }
 
     /// No attempt is sent after this moment. Waiting ends then, with [`RejectKind::Deadline`](crate::RejectKind::Deadline);
@@ -149,11 +177,25 @@ impl Call {
         Self { admission, ..self }
     }
 
-    /// Hears what happens to each attempt, in the task that polls it, outside of every lock. Starts the count of attempts
+    /// Hears what happens to each attempt, in the task that polls or drops it, outside of every lock. Starts the count of attempts
     /// anew.
     #[must_use]
     pub fn with_listener(self, listener: impl Fn(CallEvent<'_>) + Send + Sync + 'static) -> Self {
         Self { life: Some(Arc::new(Life { attempts: AtomicU32::new(0), listener: Some(Box::new(listener)) })), ..self }
+    }
+
+    /// The run's *own turn*: while the call waits for its lane, the run lends its slot. See
+    /// [`RunHandle::turn`](crate::RunHandle::turn) for which calls may, and for a way to say so of a whole future.
+    #[must_use]
+    pub fn own_turn(self, run: &RunHandle) -> Self {
+        Self { run: Some(Arc::new(run.call(Whose::OwnTurn))), ..self }
+    }
+
+    /// A call that the run makes beside its own turns, for a tool for instance. It never lends the run's slot. See
+    /// [`RunHandle::beside`](crate::RunHandle::beside).
+    #[must_use]
+    pub fn beside(self, run: &RunHandle) -> Self {
+        Self { run: Some(Arc::new(run.call(Whose::Beside))), ..self }
     }
 
     /// The class, if one was given.

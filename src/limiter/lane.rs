@@ -9,7 +9,8 @@ use super::clock;
 use super::key::LaneKey;
 use super::permit::Permit;
 use super::pool::{Pool, seed};
-use crate::config::{Guards, Policy};
+use super::tokens::Tokens;
+use crate::config::{Guards, Policy, Quota};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
@@ -18,8 +19,9 @@ use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::error::Rejected;
 use crate::meters::Meters;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::trace;
+use crate::usage::Usage;
 
 /// A lane, looked up once: for callers that make many calls on the same lane without HTTP.
 ///
@@ -70,8 +72,11 @@ pub(crate) struct LaneInner {
     pub(super) id: LaneId,
     pub(super) meters: Arc<Meters>,
     guards: GuardCells,
+    /// 0: calls are not charged.
+    unsaid_output: AtomicU32,
     /// Its controller is of the user's own making: a reload leaves it alone.
     is_steered_by_user: bool,
+    pub(super) tokens: Tokens,
     /// Looked up since the registry last searched for lanes to evict.
     pub(super) is_recent: AtomicBool,
 }
@@ -89,7 +94,26 @@ impl LaneInner {
         let cells = GuardCells::default();
         cells.set(guards);
         let is_recent = AtomicBool::new(true);
-        Self { key: Arc::new(key), pool, id, meters, guards: cells, is_steered_by_user, is_recent }
+        Self {
+            key: Arc::new(key),
+            pool,
+            id,
+            meters,
+            guards: cells,
+            unsaid_output: AtomicU32::new(0),
+            tokens: Tokens::default(),
+            is_steered_by_user,
+            is_recent,
+        }
+    }
+
+    /// What a call is charged for its answer that does not say how long it may be; `None`: calls here are not charged.
+    pub(crate) fn unsaid_output(&self) -> Option<u32> {
+        Some(self.unsaid_output.load(Ordering::Relaxed)).filter(|tokens| *tokens > 0)
+    }
+
+    pub(super) fn charge_unsaid(&self, tokens: u32) {
+        self.unsaid_output.store(tokens, Ordering::Relaxed);
     }
 
     pub(crate) fn guards(&self) -> Guards {
@@ -97,18 +121,21 @@ impl LaneInner {
     }
 
     /// Puts other rules in force; the pool then grants what they allow.
-    pub(super) fn reconfigure(&self, before: &Policy, policy: &Policy) {
+    pub(super) fn reconfigure(&self, policy: &Arc<Policy>) {
         let rules = policy.lane(&self.key);
-        self.guards.set(rules.guards);
-        let is_same = self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key);
-        let steering = (!is_same).then(|| policy.steer_lane(&self.key, seed()));
         let now = clock::now();
         self.pool.step(self, |state, effects| {
+            let Some(before) = state.adopt_for_lane(self.id, policy) else { return };
+            self.guards.set(rules.guards);
+            self.charge_unsaid(self.pool.max_output(policy.lane_quota(&self.key), policy));
             state.engine.handle_timeout(now, effects);
-            match steering {
-                Some(steering) => state.engine.steer_lane(self.id, steering, rules.admission, effects),
-                None => state.engine.set_lane_policy(self.id, rules.admission, effects),
+            if self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key) {
+                state.engine.set_lane_policy(self.id, rules.admission, effects);
+            } else {
+                let steering = policy.steer_lane(&self.key, seed());
+                state.engine.steer_lane(self.id, steering, rules.admission, effects);
             }
+            state.engine.set_lane_quota(self.id, policy.lane_quota(&self.key).map(Quota::policy), now);
         });
     }
 
@@ -133,6 +160,11 @@ impl LaneInner {
     pub(super) fn report_abandoned(&self) {
         self.meters.abandoned();
         trace::abandoned(&self.key);
+    }
+
+    pub(super) fn report_usage(&self, usage: Usage) {
+        self.tokens.add(usage);
+        self.meters.used(usage);
     }
 
     pub(super) fn report_settled(&self, outcome: Outcome, held: Duration, first_byte: Option<Duration>) {

@@ -9,10 +9,11 @@ use std::task::{Context, Poll};
 use loom::future::block_on;
 use loom::thread;
 
-use super::{Acquire, Lane, LaneKey, Limiter};
+use super::{Acquire, Call, Lane, LaneKey, Limiter};
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
 use crate::error::{QueueBound, RejectKind, Rejected};
+use crate::runs::{Run, RunQueue, StartRun};
 
 /// A limiter with one slot, and its lane: made before any thread is, since their look-up is not part of the model.
 fn one_slot() -> (Limiter, Lane) {
@@ -186,5 +187,126 @@ fn loom_the_total_bound_on_waiters_holds_over_pools() {
         drop(waiters);
         drop(held);
         assert_nothing_is_left(&limiter);
+    });
+}
+
+/// One run slot, and a run that has lent it while it waits for the only slot of a lane. Another run may have it.
+struct Lent {
+    limiter: Limiter,
+    lane: Lane,
+    slot: super::Permit,
+    queue: RunQueue,
+    lender: Run,
+    call: Pin<Box<Acquire>>,
+    borrower: Run,
+}
+
+fn lent() -> Lent {
+    let (limiter, lane) = one_slot();
+    let queue = RunQueue::builder().max_concurrent_runs(1).max_queue_depth(1).build().expect("valid");
+    let slot = lane.try_acquire(Priority::Default).expect("the slot is free");
+    let start = |user| queue.start(StartRun::new("acme", user)).expect("within the bounds");
+    let lender = start("ann");
+    let mut call = Box::pin(lane.acquire(Call::from(Priority::Default).own_turn(&lender)));
+    assert!(poll_once(&mut call).is_none());
+    let borrower = start("bob");
+    assert_eq!((queue.stats().running, queue.stats().lent), (1, 1));
+    Lent { limiter, lane, slot, queue, lender, call, borrower }
+}
+
+fn assert_no_runs_are_left(queue: &RunQueue) {
+    let stats = queue.stats();
+    assert_eq!((stats.running, stats.queued, stats.lent), (0, 0, 0));
+}
+
+#[test]
+fn loom_a_lent_run_is_sent_when_both_slots_come_back_in_any_order() {
+    loom::model(|| {
+        let Lent { limiter, slot, queue, lender, call, borrower, .. } = lent();
+        let releasing = thread::spawn(move || slot.settle(Outcome::Success));
+        let ending = thread::spawn(move || borrower.finish().expect("nobody cancels"));
+        let permit = block_on(call).expect("both slots");
+        assert_eq!(queue.stats().running, 1);
+        permit.settle(Outcome::Success);
+        lender.finish().expect("nobody cancels");
+        releasing.join().expect("released");
+        ending.join().expect("finished");
+        assert_no_runs_are_left(&queue);
+        assert_nothing_is_left(&limiter);
+    });
+}
+
+// The borrower waits for the lane with its slot in hand, since no more runs may be lent; the lender comes back for it.
+#[test]
+fn loom_two_runs_at_the_bound_do_not_wait_for_each_other() {
+    loom::model(|| {
+        let Lent { limiter, lane, slot, queue, lender, call, borrower } = lent();
+        let releasing = thread::spawn(move || slot.settle(Outcome::Success));
+        let borrowing = thread::spawn(move || {
+            let permit = block_on(lane.acquire(Call::from(Priority::Default).own_turn(&borrower)));
+            permit.expect("both slots").settle(Outcome::Success);
+            borrower.finish().expect("nobody cancels");
+        });
+        block_on(call).expect("both slots").settle(Outcome::Success);
+        lender.finish().expect("nobody cancels");
+        releasing.join().expect("released");
+        borrowing.join().expect("finished");
+        assert_no_runs_are_left(&queue);
+        assert_nothing_is_left(&limiter);
+    });
+}
+
+#[test]
+fn loom_a_lent_run_that_is_cancelled_leaves_both_slots_to_others() {
+    loom::model(|| {
+        let Lent { limiter, lane, slot, queue, lender, call, borrower } = lent();
+        let releasing = thread::spawn(move || slot.settle(Outcome::Success));
+        let handle = lender.handle().clone();
+        let cancelling = thread::spawn(move || handle.cancel().expect("it is there"));
+        match block_on(call) {
+            Ok(permit) => permit.settle(Outcome::Success),
+            Err(rejected) => assert_eq!(rejected.kind(), RejectKind::RunOver),
+        }
+        releasing.join().expect("released");
+        cancelling.join().expect("cancelled");
+        let permit = block_on(lane.acquire(Call::from(Priority::Default).own_turn(&borrower)));
+        permit.expect("both slots").settle(Outcome::Success);
+        borrower.finish().expect("nobody cancels");
+        drop(lender);
+        assert_no_runs_are_left(&queue);
+        assert_nothing_is_left(&limiter);
+    });
+}
+
+#[test]
+fn loom_a_lent_run_that_gives_up_its_call_gets_its_slot_back() {
+    loom::model(|| {
+        let Lent { limiter, slot, queue, mut lender, call, borrower, .. } = lent();
+        let releasing = thread::spawn(move || slot.settle(Outcome::Success));
+        let ending = thread::spawn(move || borrower.finish().expect("nobody cancels"));
+        drop(call);
+        releasing.join().expect("released");
+        ending.join().expect("finished");
+        block_on(lender.admitted()).expect("nobody cancels");
+        assert_eq!((queue.stats().running, queue.stats().lent), (1, 0));
+        lender.finish().expect("nobody cancels");
+        assert_no_runs_are_left(&queue);
+        assert_nothing_is_left(&limiter);
+    });
+}
+
+#[test]
+fn loom_a_run_slot_given_to_one_who_leaves_reaches_the_next() {
+    loom::model(|| {
+        let queue = RunQueue::builder().max_concurrent_runs(1).build().expect("valid");
+        let [running, leaver, mut next] =
+            ["ann", "bob", "cyd"].map(|user| queue.start(StartRun::new("acme", user)).expect("there is room"));
+        let ending = thread::spawn(move || running.finish().expect("nobody cancels"));
+        let leaving = thread::spawn(move || drop(leaver));
+        block_on(next.admitted()).expect("the slot");
+        next.finish().expect("nobody cancels");
+        ending.join().expect("finished");
+        leaving.join().expect("left");
+        assert_no_runs_are_left(&queue);
     });
 }

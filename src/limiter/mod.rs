@@ -9,15 +9,17 @@ mod lane;
 #[cfg(all(test, inflight_loom))]
 mod loom_models;
 mod observer;
+mod of_run;
 mod permit;
 mod pool;
 mod registry;
 mod scope;
 mod shared;
 mod timer;
+pub(crate) mod tokens;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 pub use self::acquire::Acquire;
@@ -33,6 +35,7 @@ use self::registry::Registry;
 pub use self::scope::{InCurrentScope, Scope, Scoped};
 use self::shared::Shared;
 use crate::config::{ConfigError, LimitConfig, Policy};
+use crate::engine::priority::Priority;
 use crate::error::Rejected;
 use crate::snapshot::Snapshot;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +76,6 @@ struct Core {
     policy: RwLock<Arc<Policy>>,
     registry: RwLock<Registry>,
     shared: Arc<Shared>,
-    reloading: Mutex<()>,
 }
 
 impl Limiter {
@@ -89,7 +91,6 @@ impl Limiter {
                 shared: Arc::new(Shared::new(policy.max_queue_total(), hooks)),
                 policy: RwLock::new(Arc::new(policy)),
                 registry: RwLock::new(Registry::new(prefix)),
-                reloading: Mutex::new(()),
             }),
         }
     }
@@ -126,6 +127,12 @@ impl Limiter {
         }
     }
 
+    /// Whether a call of this class would not be sent at once. A moment later that may be different.
+    pub(crate) fn would_wait(&self, lane: &LaneKey, class: Option<Priority>) -> bool {
+        let Some(lane) = self.find(lane.as_ref()) else { return false };
+        lane.pool.read(|engine| engine.would_wait(lane.id, class.unwrap_or_default(), clock::now()))
+    }
+
     /// Looks a lane up, or makes it. `None` when the limiter is off.
     #[must_use]
     pub fn lane(&self, key: &LaneKey) -> Option<Lane> {
@@ -149,7 +156,7 @@ impl Limiter {
             (registry.lanes(), registry.pools())
         };
         let now = clock::now();
-        let lanes = lanes.iter().map(|lane| (&*lane.key, lane.view(now)));
+        let lanes = lanes.iter().map(|lane| (&*lane.key, lane.view(now), lane.tokens.totals()));
         let pools = pools.iter().map(|pool| (&pool.key, pool.view(now)));
         Snapshot::of(clock::wall(), now, lanes, pools)
     }
@@ -161,24 +168,24 @@ impl Limiter {
     /// # Errors
     /// The configuration is refused as a whole, and the old one stays.
     pub fn reconfigure(&self, config: LimitConfig) -> Result<(), ConfigError> {
-        let policy = Arc::new(Policy::compile(config)?);
-        // One at a time: two that interleave would leave lanes with a mix of both.
-        let _reloading = self.core.reloading.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (before, lanes, pools) = {
+        let policy = Policy::compile(config)?;
+        let (policy, lanes, pools) = {
             let mut current = self.core.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let before = std::mem::replace(&mut *current, policy.clone());
+            let policy = Arc::new(policy.after(&current));
+            *current = policy.clone();
+            let shared = &self.core.shared;
+            shared.set_max_waiting(policy.max_queue_total());
+            let is_enabled = policy.is_enabled() || shared.hooks.make_controllers();
+            self.core.is_enabled.store(is_enabled, Ordering::Relaxed);
             let registry = self.read_registry();
-            (before, registry.lanes(), registry.pools())
+            (policy, registry.lanes(), registry.pools())
         };
-        let shared = &self.core.shared;
-        shared.set_max_waiting(policy.max_queue_total());
-        let is_enabled = policy.is_enabled() || shared.hooks.make_controllers();
-        self.core.is_enabled.store(is_enabled, Ordering::Relaxed);
+        // Without a lock: what changes is told on the way. Where another reload has been, it may be the newer one.
         for lane in &lanes {
-            lane.reconfigure(&before, &policy);
+            lane.reconfigure(&policy);
         }
         for pool in pools {
-            pool.reconfigure(&before, &policy);
+            pool.reconfigure(&policy);
         }
         Ok(())
     }

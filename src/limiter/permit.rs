@@ -11,9 +11,12 @@ use super::lane::LaneInner;
 use crate::config::Guards;
 use crate::engine::outcome::{Outcome, Verdict};
 use crate::engine::priority::Priority;
+use crate::engine::quota::Reported;
 use crate::engine::steering::Ending;
 use crate::engine::step::Grant;
 use crate::engine::time::Time;
+use crate::meters::contained;
+use crate::usage::{Reading, Usage};
 
 /// A slot of a lane, held until it is settled or dropped.
 ///
@@ -31,30 +34,43 @@ pub struct Permit {
     /// How much of the answer came: pieces of its body, and bytes.
     chunks: u32,
     bytes: u32,
+    /// If anybody listens.
+    life: Option<Arc<Life>>,
 }
 
 impl Permit {
     pub(crate) fn off() -> Self {
         let nothing = Grant::untold(Priority::default(), Time::ZERO, Duration::ZERO);
-        Self { lane: None, grant: nothing, position: None, attempt: 1, first_byte_at: Time::ZERO, chunks: 0, bytes: 0 }
+        Self {
+            lane: None,
+            grant: nothing,
+            position: None,
+            attempt: 1,
+            first_byte_at: Time::ZERO,
+            chunks: 0,
+            bytes: 0,
+            life: None,
+        }
     }
 
     #[inline(always)]
-    pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Life>) -> Self {
-        let attempt = life.map_or(1, Life::count_attempt);
+    pub(super) fn new(lane: Arc<LaneInner>, grant: Grant, position: Option<u32>, life: Option<&Arc<Life>>) -> Self {
+        let attempt = life.map_or(1, |life| life.count_attempt());
+        let life = life.filter(|life| life.is_heard()).cloned();
         let Grant { class, waited, .. } = grant;
         let permit =
-            Self { lane: Some(lane), grant, position, attempt, first_byte_at: Time::ZERO, chunks: 0, bytes: 0 };
+            Self { lane: Some(lane), grant, position, attempt, first_byte_at: Time::ZERO, chunks: 0, bytes: 0, life };
         // The permit exists already: if a recorder or listener panics, the slot is given back.
         if let Some(lane) = &permit.lane {
             lane.report_granted(class, waited);
         }
-        if let Some(life) = life.filter(|life| life.is_heard()) {
+        if let Some(life) = &permit.life {
             permit.tell(life);
         }
         permit
     }
 
+    #[cold]
     fn tell(&self, life: &Life) {
         if let Some(admitted) = self.admitted() {
             life.tell(CallEvent::Admitted(&admitted));
@@ -64,7 +80,22 @@ impl Permit {
     /// Ends the call.
     #[inline]
     pub fn settle(mut self, verdict: impl Into<Verdict>) {
-        self.end(verdict.into());
+        self.end(verdict.into(), None);
+    }
+
+    /// Ends the call, and says which tokens its answer reported.
+    ///
+    /// ```
+    /// use tower_inflight::{LaneKey, Limiter, Outcome, Priority, Usage};
+    ///
+    /// let limiter = Limiter::builder().max_inflight(2).build()?;
+    /// let permit = limiter.try_acquire(&LaneKey::new("local", "gemma"), Priority::Default)?;
+    /// permit.settle_with_usage(Outcome::Success, Usage::new(3_000, 400));
+    /// assert_eq!(limiter.snapshot().lanes[0].tokens_input, 3_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle_with_usage(mut self, verdict: impl Into<Verdict>, usage: Usage) {
+        self.end(verdict.into(), Some(Reading { usage, ..Reading::default() }));
     }
 
     /// What the limiter did for this call; `None` when it is off.
@@ -126,22 +157,23 @@ impl Permit {
         self.lane.as_ref().map_or_else(|| LaneKey::without_model(""), |lane| LaneKey::clone(&lane.key))
     }
 
+    /// `reading` is `None` where nobody read the answer.
     #[inline]
-    pub(crate) fn end(&mut self, verdict: Verdict) {
+    pub(crate) fn end(&mut self, verdict: Verdict, reading: Option<Reading>) {
         if let Some(lane) = self.lane.take() {
-            self.give_back(&lane, verdict, clock::now());
+            self.give_back(&lane, verdict, reading, clock::now());
         }
     }
 
     /// Ends the call with what was heard just now, the first byte too if there was none before: one look at the clock.
-    pub(crate) fn end_heard(&mut self, verdict: Verdict) {
+    pub(crate) fn end_heard(&mut self, verdict: Verdict, reading: Option<Reading>) {
         if let Some(lane) = self.lane.take() {
             let now = clock::now();
             if self.first_byte_at == Time::ZERO {
                 self.first_byte_at = now;
                 self.tell_first_byte(&lane);
             }
-            self.give_back(&lane, verdict, now);
+            self.give_back(&lane, verdict, reading, now);
         }
     }
 
@@ -153,24 +185,52 @@ impl Permit {
         }
     }
 
-    fn give_back(&self, lane: &LaneInner, verdict: Verdict, now: Time) {
+    /// Of the answer. A frame of the transport may carry many, and one may take many frames.
+    fn pieces(&self, reading: Option<&Reading>) -> u32 {
+        match reading.map_or(0, |reading| reading.pieces) {
+            0 => self.chunks,
+            pieces => u32::try_from(pieces).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn give_back(&self, lane: &LaneInner, verdict: Verdict, reading: Option<Reading>, now: Time) {
         let grant = &self.grant;
         let ending = Ending {
             verdict,
             first_byte_at: self.first_byte_at,
-            further_chunks: self.chunks.saturating_sub(1),
+            further_chunks: self.pieces(reading.as_ref()).saturating_sub(1),
             answer_bytes: self.bytes,
+            reported: reading.map_or_else(Reported::default, reported),
         };
         lane.pool.step(lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
         let first_byte = (self.first_byte_at != Time::ZERO).then(|| self.first_byte_at.since(grant.granted_at));
+        let usage = reading.map(|reading| reading.usage);
+        if let Some(usage) = usage {
+            lane.report_usage(usage);
+        }
         lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);
+        if let Some(life) = &self.life {
+            let ended = CallEvent::Ended { outcome: verdict.outcome(), usage: usage.as_ref() };
+            contained(|| life.tell(ended));
+        }
+    }
+}
+
+fn reported(reading: Reading) -> Reported {
+    let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let Reading { usage, pieces, output_seen, .. } = reading;
+    Reported {
+        input: usage.input_tokens.map(tokens),
+        output: usage.output_tokens.map(tokens),
+        // Where not one piece was recognised, what passed is not known.
+        output_seen: (pieces > 0).then(|| tokens(output_seen)),
     }
 }
 
 impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
-        self.end(Outcome::Cancelled.into());
+        self.end(Outcome::Cancelled.into(), None);
     }
 }
 

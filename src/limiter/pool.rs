@@ -13,7 +13,7 @@ use super::lane::{LaneInner, Place};
 use super::observer::{LimitChange, Subject};
 use super::shared::Shared;
 use super::timer;
-use crate::config::Policy;
+use crate::config::{Policy, Quota};
 use crate::engine::change::ChangeKind;
 use crate::engine::pool::{self as engine, Figures};
 use crate::engine::queue::WaiterId;
@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) engine: engine::Pool,
     /// Waiters of this pool that are counted in the total over all pools.
     counted: usize,
+    /// In force for the pool's own slots.
+    policy: Arc<Policy>,
     /// By lane id.
     lanes: Vec<Entry>,
     pub(super) timer: timer::State,
@@ -58,20 +60,24 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 struct Entry {
     lane: Weak<LaneInner>,
+    /// In force for the lane, if there is one.
+    policy: Option<Arc<Policy>>,
     /// What the lane's gauges were last told.
     told: Figures,
 }
 
 impl Pool {
-    pub(super) fn new(key: LaneKey, own: Option<Steering>, policy: &Policy, shared: Arc<Shared>) -> Arc<Self> {
+    pub(super) fn new(key: LaneKey, own: Option<Steering>, policy: &Arc<Policy>, shared: Arc<Shared>) -> Arc<Self> {
         let (endpoint, kind) = (key.endpoint(), key.kind());
         let is_steered_by_user = own.is_some();
         let steering = own.or_else(|| policy.steer_pool(endpoint, kind, seed()));
         let mut engine = engine::Pool::new(policy.pool(endpoint, kind), steering, seed());
+        engine.set_quota(policy.pool_quota(endpoint, kind).map(Quota::policy), clock::now());
         if shared.is_closed() {
             engine.close(clock::now(), &mut Effects::default());
         }
-        let state = State { engine, counted: 0, lanes: Vec::new(), timer: timer::State::default() };
+        let (policy, timer) = (policy.clone(), timer::State::default());
+        let state = State { engine, counted: 0, policy, lanes: Vec::new(), timer };
         Arc::new_cyclic(|me| Self {
             key,
             is_steered_by_user,
@@ -86,7 +92,7 @@ impl Pool {
         self: &Arc<Self>,
         key: LaneKey,
         own: Option<Steering>,
-        policy: &Policy,
+        policy: &Arc<Policy>,
         meters: Arc<Meters>,
     ) -> Arc<LaneInner> {
         let rules = policy.lane(&key);
@@ -94,14 +100,24 @@ impl Pool {
         let steering = own.or_else(|| policy.steer_lane(&key, seed()));
         let state = &mut lock(&self.locked).state;
         let id = state.engine.add_lane(rules.admission, steering);
+        let quota = policy.lane_quota(&key);
+        state.engine.set_lane_quota(id, quota.map(Quota::policy), clock::now());
+        let max_output = self.max_output(quota, policy);
         let place = Place { pool: self.clone(), id, is_steered_by_user };
         let lane = Arc::new(LaneInner::new(key, place, meters, rules.guards));
+        lane.charge_unsaid(max_output);
         if state.lanes.len() <= id.index() {
             state.lanes.resize_with(id.index() + 1, Entry::default);
         }
-        state.lanes[id.index()] = Entry { lane: Arc::downgrade(&lane), told: Figures::default() };
+        state.lanes[id.index()] =
+            Entry { lane: Arc::downgrade(&lane), policy: Some(policy.clone()), told: Figures::default() };
         state.tell(&lane);
         lane
+    }
+
+    /// What a call of a lane with this quota is charged for its answer where it says nothing; 0: nobody is charged.
+    pub(super) fn max_output(&self, of_lane: Option<&Quota>, policy: &Policy) -> u32 {
+        of_lane.or_else(|| policy.pool_quota(self.key.endpoint(), self.key.kind())).map_or(0, |quota| quota.max_output)
     }
 
     /// Steps the engine for one lane.
@@ -184,17 +200,19 @@ impl Pool {
     }
 
     /// Puts another cap in force, and grants what this and the lanes' new policies allow.
-    pub(super) fn reconfigure(&self, before: &Policy, policy: &Policy) {
+    pub(super) fn reconfigure(&self, policy: &Arc<Policy>) {
         let (endpoint, kind) = (self.key.endpoint(), self.key.kind());
-        let is_same = self.is_steered_by_user || before.pool_limit(endpoint, kind) == policy.pool_limit(endpoint, kind);
-        let steering = (!is_same).then(|| policy.steer_pool(endpoint, kind, seed()));
         let now = clock::now();
-        let rules = policy.pool(endpoint, kind);
         self.step_all(|state, effects| {
             state.engine.handle_timeout(now, effects);
-            match steering {
-                Some(steering) => state.engine.steer(steering, rules, effects),
-                None => state.engine.set_policy(rules, effects),
+            if let Some(before) = adopt(&mut state.policy, policy) {
+                let rules = policy.pool(endpoint, kind);
+                if self.is_steered_by_user || before.pool_limit(endpoint, kind) == policy.pool_limit(endpoint, kind) {
+                    state.engine.set_policy(rules, effects);
+                } else {
+                    state.engine.steer(policy.steer_pool(endpoint, kind, seed()), rules, effects);
+                }
+                state.engine.set_quota(policy.pool_quota(endpoint, kind).map(Quota::policy), now);
             }
             state.engine.dispatch_all(now, effects);
         });
@@ -284,6 +302,11 @@ impl Pool {
     }
 }
 
+/// Puts `policy` in the place of an older one, which is returned.
+fn adopt(in_force: &mut Arc<Policy>, policy: &Arc<Policy>) -> Option<Arc<Policy>> {
+    policy.is_newer_than(in_force).then(|| std::mem::replace(in_force, policy.clone()))
+}
+
 /// Other random numbers in each process.
 pub(super) fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
@@ -319,6 +342,11 @@ impl State {
             shared.recount(self.counted, waiting);
             self.counted = waiting;
         }
+    }
+
+    /// Puts `policy` in the place of the lane's older one, which is returned.
+    pub(super) fn adopt_for_lane(&mut self, id: LaneId, policy: &Arc<Policy>) -> Option<Arc<Policy>> {
+        adopt(self.lanes[id.index()].policy.as_mut()?, policy)
     }
 
     fn changed_lane(&self, change: Change) -> Option<Arc<LaneInner>> {

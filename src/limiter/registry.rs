@@ -49,7 +49,7 @@ impl Registry {
         &mut self,
         key: &LaneRef<'_>,
         own: &mut OwnControllers,
-        policy: &Policy,
+        policy: &Arc<Policy>,
         shared: &Arc<Shared>,
     ) -> Arc<LaneInner> {
         if let Some(lane) = self.find(key) {
@@ -78,7 +78,7 @@ impl Registry {
         &mut self,
         key: LaneKey,
         own: &mut OwnControllers,
-        policy: &Policy,
+        policy: &Arc<Policy>,
         shared: &Arc<Shared>,
     ) -> Arc<LaneInner> {
         let meters = self.meters(&key, policy.max_lanes());

@@ -12,6 +12,7 @@ use super::call::Call;
 use super::clock;
 use crate::engine::priority::Priority;
 use crate::engine::time::Time;
+use crate::runs::CallOfRun;
 
 tokio::task_local! {
     static SCOPE: Scope;
@@ -39,13 +40,15 @@ pub struct Scope {
     deadline: Time,
     /// What all attempts inside share: when the first arrived, and how many there were.
     one_call: Option<Call>,
+    /// The run that the calls inside belong to.
+    run: Option<Arc<CallOfRun>>,
 }
 
 impl Scope {
     /// Says nothing.
     #[must_use]
     pub fn new() -> Self {
-        Self { class: None, tenant: None, deadline: Time::NEVER, one_call: None }
+        Self { class: None, tenant: None, deadline: Time::NEVER, one_call: None, run: None }
     }
 
     /// The scope of the running task; an empty one outside of any.
@@ -94,6 +97,10 @@ impl Scope {
         Self { one_call: Some(Call::arrived()), ..self }
     }
 
+    pub(crate) fn in_run(self, call: CallOfRun) -> Self {
+        Self { run: Some(Arc::new(call)), ..self }
+    }
+
     /// The class, if one was given.
     #[must_use]
     pub fn priority(&self) -> Option<Priority> {
@@ -117,23 +124,46 @@ impl Scope {
             tenant: self.tenant.or(outer.tenant),
             deadline: self.deadline.min(outer.deadline),
             one_call: self.one_call.or(outer.one_call),
+            run: self.run.or(outer.run),
+        }
+    }
+
+    /// Fills in what a call leaves open that was made outside of a scope and is polled inside.
+    #[inline]
+    pub(super) fn complete_late(open: Open<'_>) {
+        let _ = SCOPE.try_with(|scope| scope.fill(open));
+    }
+
+    fn fill(&self, Open { class, tenant, deadline, run }: Open<'_>) {
+        *class = class.or(self.class);
+        if tenant.is_none() {
+            tenant.clone_from(&self.tenant);
+        }
+        *deadline = (*deadline).min(self.deadline);
+        if run.is_none() {
+            run.clone_from(&self.run);
         }
     }
 
     /// Fills in what `call` leaves open.
     pub(crate) fn complete(call: &mut Call) {
         let _ = SCOPE.try_with(|scope| {
-            call.class = call.class.or(scope.class);
-            if call.tenant.is_none() {
-                call.tenant.clone_from(&scope.tenant);
-            }
-            call.deadline = call.deadline.min(scope.deadline);
+            let Call { class, tenant, deadline, run, .. } = call;
+            scope.fill(Open { class, tenant, deadline, run });
             if let Some(one) = scope.one_call.as_ref().filter(|_| call.life.is_none()) {
                 call.arrived_at = one.arrived_at;
                 call.life.clone_from(&one.life);
             }
         });
     }
+}
+
+/// What a call may leave open.
+pub(super) struct Open<'a> {
+    pub(super) class: &'a mut Option<Priority>,
+    pub(super) tenant: &'a mut Option<Arc<str>>,
+    pub(super) deadline: &'a mut Time,
+    pub(super) run: &'a mut Option<Arc<CallOfRun>>,
 }
 
 impl Default for Scope {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::agenda::secs;
 use super::scenario::{Answer, Clients};
+use crate::engine::asked::Asked;
 use crate::engine::controller::Controller;
 use crate::engine::outcome::{Outcome, Pause, Verdict};
 use crate::engine::pause::PauseBounds;
@@ -17,8 +18,9 @@ use crate::engine::policy::{LanePolicy, SlotPolicy};
 use crate::engine::pool::Pool;
 use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry, WaiterId};
+use crate::engine::quota::{Reported, WhenShort};
 use crate::engine::steering::{Ending, LimitBounds, RequestFacts, Steering};
-use crate::engine::step::{Effects, Grant, LaneId, Look, Progress};
+use crate::engine::step::{self, Effects, Grant, LaneId, Look, Progress};
 use crate::engine::time::Time;
 use crate::sync::{Mutex, lock};
 
@@ -38,7 +40,7 @@ pub(super) struct Station {
 struct Seat {
     waker: Waker,
     waiter: Option<WaiterId>,
-    facts: RequestFacts,
+    asked: Asked,
     grant: Option<Grant>,
     /// `ZERO`: not yet.
     first_byte_at: Time,
@@ -81,6 +83,7 @@ impl Station {
             max_queue_per_tenant: None,
             aging_step: Some(secs(AGING_STEP_S)),
             pauses: PauseBounds { min: secs(MIN_PAUSE_S), max: secs(MAX_PAUSE_S) },
+            when_short: WhenShort::Queue,
         };
         let mut pool = Pool::new(SlotPolicy::default(), None, SEED);
         let lane = pool.add_lane(policy, Some(Steering::new(controller, BOUNDS)));
@@ -99,14 +102,13 @@ impl Station {
     /// A slot, a place in the queue, or neither (false). Whoever has a slot turns up in [`next_turn`](Self::next_turn).
     pub(super) fn offer(&mut self, request: Request, now: Time) -> bool {
         let Request { call, class, arrived_at, prompt_tokens } = request;
-        let facts = RequestFacts {
-            bytes: Some(prompt_tokens * BYTES_PER_TOKEN),
-            asks_for_stream: Some(self.answer == Answer::Stream),
-        };
+        let facts = RequestFacts::new(Some(prompt_tokens * BYTES_PER_TOKEN), Some(self.answer == Answer::Stream));
+        let asked = Asked { facts, ..Asked::default() };
         let seat = self.seat(call);
-        (seat.waiter, seat.grant, seat.first_byte_at, seat.facts) = (None, None, Time::ZERO, facts);
+        (seat.waiter, seat.grant, seat.first_byte_at, seat.asked) = (None, None, Time::ZERO, asked);
         let waker = seat.waker.clone();
-        if let Ok(grant) = self.pool.try_acquire(self.lane, class, facts, Time::NEVER, now, &mut self.effects) {
+        let request = step::Request { asked, ..step::Request::of(class) };
+        if let Ok(grant) = self.pool.try_acquire(self.lane, request, now, &mut self.effects) {
             self.seat(call).grant = Some(grant);
             lock(&self.rung).push_back(call);
             self.ring();
@@ -115,7 +117,7 @@ impl Station {
         self.ring();
         let expires_at = now + self.queue_timeout;
         let ask = Ask { class, tenant: None, arrived_at, expires_at, expiry: Expiry::QueueTimeout };
-        let ticket = self.pool.enqueue(self.lane, ask, waker, now);
+        let ticket = self.pool.enqueue(self.lane, ask, asked, waker, now);
         self.seat(call).waiter = ticket.as_ref().ok().map(|ticket| ticket.id);
         ticket.is_ok()
     }
@@ -126,7 +128,7 @@ impl Station {
             let call = lock(&self.rung).pop_front()?;
             let seat = &mut self.seats[call as usize];
             if let Some(waiter) = seat.waiter {
-                let look = Look { waker: &seat.waker, facts: seat.facts, deadline: Time::NEVER };
+                let look = Look { waker: &seat.waker, deadline: Time::NEVER };
                 match self.pool.collect(self.lane, waiter, look, now, &mut self.effects) {
                     Progress::Granted(grant) => seat.grant = Some(grant),
                     Progress::Waiting => continue,
@@ -163,6 +165,7 @@ impl Station {
             first_byte_at: seat.first_byte_at,
             further_chunks: if self.answer == Answer::Stream { end.tokens.saturating_sub(1) } else { 0 },
             answer_bytes: end.tokens.saturating_mul(BYTES_PER_TOKEN),
+            reported: Reported::default(),
         };
         self.in_flight -= 1;
         self.pool.settle(self.lane, &grant, ending, now, &mut self.effects);
@@ -205,7 +208,7 @@ impl Station {
             self.seats.push(Seat {
                 waker,
                 waiter: None,
-                facts: RequestFacts::default(),
+                asked: Asked::default(),
                 grant: None,
                 first_byte_at: Time::ZERO,
             });

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use async_openai::error::OpenAIError;
+use async_openai::types::chat::ChatCompletionStreamOptions;
 use futures_util::StreamExt;
 use futures_util::future::join;
 use reqwest::multipart::{Form, Part};
@@ -43,6 +44,28 @@ async fn a_streamed_chat_holds_its_slot_until_its_last_event() {
     assert!(within(stream.next()).await.is_none());
     eventually("the task lets go", || in_flight(&limiter) == 0).await;
     assert_eq!(outcomes(&limiter), "success 1");
+    assert_idle(&limiter);
+}
+
+/// Case 104: the report comes after the finish reason, in a chunk without choices.
+#[tokio::test]
+async fn a_streamed_chat_that_includes_usage_has_it_counted() {
+    const USAGE: &str = r#"{"id":"1","object":"chat.completion.chunk","created":1,"model":"acme/smart","choices":[],"usage":{"prompt_tokens":8,"completion_tokens":3,"total_tokens":11}}"#;
+    let limiter = limiter(1);
+    let server = Server::answering(Reply::events([CHUNK, USAGE]).step(Step::Hang)).await;
+    let mut request = chat();
+    request.stream_options = Some(ChatCompletionStreamOptions { include_usage: Some(true), include_obfuscation: None });
+    let mut stream = client(&server, &limiter).chat().create_stream(request).await.expect("a stream");
+    let mut reported = None;
+    while let Some(event) = within(stream.next()).await {
+        reported = event.expect("no error").usage.or(reported);
+    }
+    let reported = reported.expect("a report");
+    eventually("the task lets go", || in_flight(&limiter) == 0).await;
+    let lane = lane(&limiter);
+    let counted = (u64::from(reported.prompt_tokens), u64::from(reported.completion_tokens));
+    assert_eq!((lane.tokens_input, lane.tokens_output, lane.usage_unknown), (counted.0, counted.1, 0));
+    assert_eq!((counted, outcomes(&limiter).as_str()), ((8, 3), "success 1"));
     assert_idle(&limiter);
 }
 

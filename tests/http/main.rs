@@ -19,3 +19,4 @@ mod scheduling;
 mod shutdown;
 mod snapshot;
 mod support;
+mod usage;

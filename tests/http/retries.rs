@@ -265,6 +265,7 @@ async fn a_listener_hears_of_every_attempt() {
             heard.lock().unwrap().push(match event {
                 CallEvent::Queued { lane, position } => format!("queued {lane} {position}"),
                 CallEvent::Admitted(admitted) => format!("admitted {}", admitted.attempt()),
+                CallEvent::Ended { outcome, .. } => format!("ended {}", outcome.as_str()),
                 _ => "?".to_owned(),
             });
         }
@@ -274,5 +275,8 @@ async fn a_listener_hears_of_every_attempt() {
     let holder = answering(&limiter, |_| ok(Script::new([wait(20)])));
     fetch(&holder).await.unwrap();
     retried.await.unwrap().unwrap();
-    assert_eq!(*heard.lock().unwrap(), ["admitted 1", &format!("queued {LANE} 1"), "admitted 2"]);
+    assert_eq!(
+        *heard.lock().unwrap(),
+        ["admitted 1", "ended unavailable", &format!("queued {LANE} 1"), "admitted 2", "ended cancelled"]
+    );
 }

@@ -1,6 +1,7 @@
 //! Limits that controllers find: bounded, told, remembered, and each lane's own.
 
 mod changes;
+mod crowd;
 mod eviction;
 mod pauses;
 mod pools;

@@ -1,6 +1,7 @@
 //! The engine by the cases that it alone decides, and by random operations against its invariants.
 
 mod cases;
+mod charged;
 mod order;
 mod random;
 mod steered;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use super::*;
 use crate::engine::outcome::{Outcome, Pause, Verdict};
 use crate::engine::pause::PauseBounds;
+use crate::engine::quota::WhenShort;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -24,6 +26,7 @@ fn policy(limit: u32) -> LanePolicy {
         max_queue_per_tenant: None,
         aging_step: Some(60 * SECOND),
         pauses: PauseBounds { min: SECOND, max: 600 * SECOND },
+        when_short: WhenShort::Queue,
     }
 }
 
@@ -32,7 +35,7 @@ fn reserving(reserve: u32, limit: u32) -> LanePolicy {
 }
 
 fn look_until(deadline: Time) -> Look<'static> {
-    Look { waker: Waker::noop(), facts: RequestFacts::default(), deadline }
+    Look { waker: Waker::noop(), deadline }
 }
 
 /// How an arrival went.
@@ -101,7 +104,7 @@ impl Bench {
     fn come_until(&mut self, lane: LaneId, class: Priority, expires_at: Time, expiry: Expiry) -> Came {
         let deadline = if expiry == Expiry::Deadline { expires_at } else { Time::NEVER };
         self.step(|pool, now, effects| {
-            match pool.try_acquire(lane, class, RequestFacts::default(), deadline, now, effects) {
+            match pool.try_acquire(lane, Request { deadline: deadline, ..Request::of(class) }, now, effects) {
                 Ok(grant) => Came::Sent(grant),
                 Err(blocked @ (Blocked::Closed | Blocked::PastDeadline)) => {
                     pool.note_refused(lane, Reason::Closed);
@@ -109,7 +112,7 @@ impl Bench {
                 }
                 Err(_) => {
                     let ask = Ask { class, tenant: None, arrived_at: now, expires_at, expiry };
-                    match pool.enqueue(lane, ask, Waker::noop().clone(), now) {
+                    match pool.enqueue(lane, ask, Asked::default(), Waker::noop().clone(), now) {
                         Ok(ticket) => Came::Queued(ticket.id),
                         Err(refusal) => {
                             pool.note_refused(lane, Reason::QueueFull);
@@ -123,7 +126,7 @@ impl Bench {
 
     fn try_now(&mut self, lane: LaneId, class: Priority) -> Result<Grant, Blocked> {
         self.step(|pool, now, effects| {
-            pool.try_acquire(lane, class, RequestFacts::default(), Time::NEVER, now, effects)
+            pool.try_acquire(lane, Request { deadline: Time::NEVER, ..Request::of(class) }, now, effects)
         })
     }
 

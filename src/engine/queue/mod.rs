@@ -28,7 +28,8 @@ use super::time::Time;
 /// Names one waiter for as long as it waits, and nobody after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaiterId {
-    index: u32,
+    /// Used again for somebody else once the waiter is gone.
+    pub(super) index: u32,
     stamp: u32,
 }
 
@@ -54,6 +55,7 @@ pub(crate) enum Expiry {
 /// A waiter that was removed without a grant.
 #[derive(Debug)]
 pub(crate) struct Removed {
+    pub(super) index: u32,
     pub(crate) class: Priority,
     pub(crate) expires_at: Time,
     pub(crate) expiry: Expiry,
@@ -63,7 +65,7 @@ pub(crate) struct Removed {
 /// The waiter that goes next, and its rank among the heads of other lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
-    index: u32,
+    pub(super) index: u32,
     pub(crate) class: Priority,
     pub(crate) rank: (u8, Time),
 }
@@ -401,7 +403,7 @@ impl Queue {
     }
 
     /// Takes the slot from the next holder who has not collected it within `lease`; the holder keeps its place in line.
-    pub(crate) fn lapse(&mut self, lease: Duration, now: Time) -> Option<Priority> {
+    pub(crate) fn lapse(&mut self, lease: Duration, now: Time) -> Option<(u32, Priority)> {
         let index = self.granted.head()?;
         if self.waiters[index].granted_at + lease > now {
             return None;
@@ -409,7 +411,7 @@ impl Queue {
         self.granted.unlink(&mut self.waiters, index, |w| &mut w.in_line);
         self.waiters[index].state = State::Parked;
         self.count_in(self.place(index));
-        Some(self.waiters[index].class)
+        Some((index, self.waiters[index].class))
     }
 
     /// Removes the next waiter whose time is over. Holders of a slot are left alone.
@@ -543,7 +545,7 @@ impl Queue {
     /// Frees the entry of a waiter that was not granted.
     fn drop_waiter(&mut self, index: u32) -> Removed {
         let Waiter { class, expires_at, expiry, .. } = self.waiters[index];
-        Removed { class, expires_at, expiry, waker: self.remove(index) }
+        Removed { index, class, expires_at, expiry, waker: self.remove(index) }
     }
 
     fn pass_unaged(&mut self, index: u32) {

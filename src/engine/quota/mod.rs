@@ -8,6 +8,8 @@ mod bucket;
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use self::bucket::Bucket;
 use super::outcome::Outcome;
 use super::time::Time;
@@ -51,6 +53,24 @@ impl fmt::Display for Dimension {
     }
 }
 
+/// What becomes of a call for which a budget per minute has not enough left.
+///
+/// ```
+/// assert_eq!(serde_json::to_string(&tower_inflight::WhenShort::Refuse)?, r#""refuse""#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum WhenShort {
+    /// It waits in line, by class and arrival like all others.
+    #[default]
+    Queue,
+    /// It is refused on arrival, with the time until there will be enough. One that has to wait for a slot first, and finds
+    /// too little when it is first in line, waits for the rest.
+    Refuse,
+}
+
 /// What a lane or pool may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaPolicy {
@@ -81,12 +101,32 @@ impl Tokens {
 
 /// What is known of the tokens of a call that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct Reported {
     /// As the provider reported it, each part by itself.
     pub(crate) input: Option<u32>,
     pub(crate) output: Option<u32>,
     /// Of the answer, as far as it was seen to pass; `None`: nobody could tell.
     pub(crate) output_seen: Option<u32>,
+}
+
+/// Tokens of a lane, ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    /// Charged before calls were sent.
+    pub(crate) admitted: u64,
+    /// Of these, what came back.
+    pub(crate) refunded: u64,
+    /// Used beyond what was charged.
+    pub(crate) beyond: u64,
+}
+
+impl Spent {
+    pub(crate) fn settle(&mut self, charged: Tokens, used: Tokens) {
+        let [charged, used] = [charged, used].map(|it| u64::from(it.input) + u64::from(it.output));
+        self.admitted += charged;
+        self.refunded += charged.saturating_sub(used);
+        self.beyond += used.saturating_sub(charged);
+    }
 }
 
 #[derive(Debug)]
@@ -172,6 +212,11 @@ impl Quota {
         }
     }
 
+    /// Nothing of it is in use: it may be forgotten.
+    pub(crate) fn is_full(&mut self, now: Time) -> bool {
+        self.limited_mut().all(|(_, bucket)| bucket.balance(now) >= bucket.capacity())
+    }
+
     /// What is left in each dimension; below zero: to be repaid.
     pub(crate) fn left(&mut self, now: Time) -> [Option<f64>; 4] {
         self.buckets.each_mut().map(|bucket| bucket.as_mut().map(|bucket| bucket.balance(now)))
@@ -202,7 +247,7 @@ impl Used {
     /// | refused: 429, other 4xx, an answer that is an error | none | yes |
     /// | usage was reported | exactly that; a part that was not, as charged | yes |
     /// | an answer without usage | as charged; output by what was seen of an answer that did not end well | yes |
-    pub(crate) fn of(charged: Tokens, outcome: Outcome, has_begun: bool, usage: Usage) -> Self {
+    pub(crate) fn of(charged: Tokens, outcome: Outcome, has_begun: bool, usage: Reported) -> Self {
         if outcome == Outcome::Refused || (!has_begun && outcome == Outcome::Transport) {
             return Self::default();
         }
@@ -214,8 +259,7 @@ impl Used {
             Some(seen) if outcome != Outcome::Success => seen.min(charged.output),
             _ => charged.output,
         };
-        let tokens =
-            Tokens { input: usage.input.unwrap_or(charged.input), output: usage.output.unwrap_or(unreported) };
+        let tokens = Tokens { input: usage.input.unwrap_or(charged.input), output: usage.output.unwrap_or(unreported) };
         Self { tokens, is_request: true }
     }
 }
@@ -261,9 +305,9 @@ mod tests {
     // Case 101.
     #[test]
     fn each_ending_gives_back_what_was_not_used() {
-        let reported = |output| Usage { input: Some(2_900), output: Some(output), output_seen: Some(7) };
-        let seen = Usage { output_seen: Some(12), ..Usage::default() };
-        let none = Usage::default();
+        let reported = |output| Reported { input: Some(2_900), output: Some(output), output_seen: Some(7) };
+        let seen = Reported { output_seen: Some(12), ..Reported::default() };
+        let none = Reported::default();
         let cases = [
             ("connect error", Outcome::Transport, false, none, None, 0),
             ("429", Outcome::Overload, false, none, Some((0, 0)), 1),

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use super::*;
 
 fn model(body: impl AsRef<[u8]>) -> Option<String> {
-    top_level_model(body.as_ref()).map(Cow::into_owned)
+    top_level(body.as_ref()).model.map(Cow::into_owned)
 }
 
 fn found(name: &str) -> Option<String> {
@@ -18,7 +18,7 @@ fn found(name: &str) -> Option<String> {
 #[test]
 fn a_plain_model_is_borrowed_from_the_body() {
     let body = br#"{"stream":true,"model":"m1","n":1}"#;
-    assert!(matches!(top_level_model(body), Some(Cow::Borrowed("m1"))));
+    assert!(matches!(top_level(body).model, Some(Cow::Borrowed("m1"))));
 }
 
 /// Case 57.

@@ -98,13 +98,16 @@ async fn a_listener_may_look_call_and_reload() {
             let limiter = in_listener.get().expect("built");
             assert!(!limiter.snapshot().lanes.is_empty());
             go(limiter, &model("another")).settle(Outcome::Success);
-            limiter.reconfigure(limiter.config()).expect("valid");
+            reload(limiter, |config| config.limit = aimd(5));
         })
     });
     handle.set(limiter.clone()).expect("once");
     hold(&limiter).settle(Outcome::Overload);
-    assert_eq!(told.load(Ordering::Relaxed), 1);
-    assert_eq!(lane_of(&limiter, &model("another")).outcomes["success"], 1);
+    assert_eq!((told.load(Ordering::Relaxed), figures(&limiter).limit), (3, 5), "from 16 to 8, and both lanes to 5");
+    reload(&limiter, |config| config.limit = aimd(7));
+    assert_eq!(lane_of(&limiter, &model("another")).limit, 5, "in answer to a reload too, which is overtaken");
+    assert_eq!(figures(&limiter).limit, 5);
+    assert!(lane_of(&limiter, &model("another")).outcomes["success"] > 1);
     assert_nothing_is_left(&limiter);
 }
 

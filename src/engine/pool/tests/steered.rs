@@ -161,7 +161,7 @@ fn nonsense_is_clamped_and_told_once_until_it_was_sane() {
     let mut ask = |limit: u32| {
         strings.lock().unwrap().limit = limit;
         let grant = bench.come(lane, Priority::Default).grant();
-        let told = bench.changes().into_iter().filter(|(kind, _)| matches!(kind, ChangeKind::Clamped { .. })).last();
+        let told = bench.changes().into_iter().find(|(kind, _)| matches!(kind, ChangeKind::Clamped { .. }));
         bench.succeed(lane, grant);
         (bench.pool.figures(lane).limit, told.map(|(kind, _)| kind))
     };
@@ -200,7 +200,7 @@ fn an_idle_lane_is_kept_for_a_reduced_limit_and_not_for_a_bound() {
     let _other = bench.pool.add_lane(policy(1), None);
     let grant = bench.come(lane, Priority::Default).grant();
     bench.succeed(lane, grant);
-    assert!(bench.pool.lane(lane).is_idle(bench.now), "4 is all that the configuration allows");
+    assert!(bench.pool.lane_mut(lane).is_idle(bench.now), "4 is all that the configuration allows");
     let grant = bench.come(lane, Priority::Default).grant();
     strings.lock().unwrap().limit = 3;
     bench.succeed(lane, grant);
@@ -245,7 +245,7 @@ fn a_limit_raised_by_a_reload_during_the_ramp_is_felt_in_the_ramp() {
 /// Each call is told to the controller that was in place when it was sent, and to no other.
 #[test]
 fn a_call_that_outlives_its_controller_is_no_business_of_the_next() {
-    let ledgers = [0; 2].map(|seed| Ledger::new(seed));
+    let ledgers = [0; 2].map(Ledger::new);
     let [first, second] = ledgers.each_ref().map(|ledger| Some(Steering::new(Box::new(Wild(ledger.clone())), ANY)));
     let mut bench = Bench::new(0);
     let lane = bench.pool.add_lane(policy(0), first);

@@ -182,8 +182,9 @@ impl World {
         let id = self.ids[lane];
         let now = self.now;
         self.totals[lane].offered += 1;
-        let came = self
-            .step(|pool, now, effects| pool.try_acquire(id, class, RequestFacts::default(), deadline, now, effects))?;
+        let came = self.step(|pool, now, effects| {
+            pool.try_acquire(id, Request { deadline: deadline, ..Request::of(class) }, now, effects)
+        })?;
         let paused = self.pool.lane(id).valve.opens_at(now).map(|opens_at| opens_at.since(now));
         let expected = if self.is_closed {
             Err(Blocked::Closed)
@@ -204,12 +205,13 @@ impl World {
                 return Ok(());
             }
             Err(Blocked::Closed) => Reason::Closed,
+            Err(Blocked::Short(..) | Blocked::TooLarge(..)) => unreachable!("no budget is set"),
             Err(Blocked::PastDeadline) => Reason::Deadline,
             Err(Blocked::Busy | Blocked::Paused(_)) => {
                 let tenant = (call.tenant > 0).then(|| Arc::from(format!("t{}", call.tenant)));
                 let ask = Ask { class, tenant, arrived_at: call.arrived_at, expires_at, expiry };
                 let refusal = self.expected_refusal(&call, paused);
-                match self.pool.enqueue(id, ask, Waker::from(call.woken.clone()), now) {
+                match self.pool.enqueue(id, ask, Asked::default(), Waker::from(call.woken.clone()), now) {
                     Ok(ticket) => {
                         prop_assert_eq!(refusal, None);
                         call.id = Some(ticket.id);

@@ -99,7 +99,7 @@ fn a_sleeper_is_passed_over_and_has_its_place_again_when_it_wakes() {
     assert_eq!(bench.grant(), Some(sleeper));
     assert_eq!(bench.queue.lapse(LEASE, bench.now), None);
     bench.wait(1);
-    assert_eq!(bench.queue.lapse(LEASE, bench.now), Some(Normal));
+    assert_eq!(bench.queue.lapse(LEASE, bench.now).map(|(_, class)| class), Some(Normal));
     assert_eq!(bench.queue.waiting(), 4);
     assert_eq!(bench.serve(), Some(second));
     assert_eq!(bench.collect(sleeper), Found::BackInLine);
@@ -113,7 +113,7 @@ fn a_sleeper_ages_while_it_sleeps() {
     let sleeper = bench.come(Bulk);
     bench.grant();
     bench.wait(1);
-    assert_eq!(bench.queue.lapse(LEASE, bench.now), Some(Bulk));
+    assert_eq!(bench.queue.lapse(LEASE, bench.now).map(|(_, class)| class), Some(Bulk));
     bench.wait(200);
     let interactive = bench.come(Interactive);
     bench.collect(sleeper);
@@ -158,7 +158,7 @@ fn a_holder_does_not_expire_and_a_sleeper_does() {
     bench.grant();
     bench.wait(1);
     assert!(bench.queue.expire(bench.now).is_none());
-    assert_eq!(bench.queue.lapse(LEASE, bench.now), Some(Normal));
+    assert_eq!(bench.queue.lapse(LEASE, bench.now).map(|(_, class)| class), Some(Normal));
     assert!(bench.queue.expire(bench.now).is_some());
     assert!(bench.queue.expire(bench.now).is_none());
     assert_eq!(bench.queue.waiting(), 1);

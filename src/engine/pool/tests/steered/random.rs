@@ -143,8 +143,8 @@ impl World {
     fn arrive(&mut self, lane: usize, timeout: Option<Duration>) -> Checked {
         let id = self.lanes[lane];
         let may_go = self.is_open(lane)?;
-        let (facts, mut effects) = (RequestFacts::default(), Effects::default());
-        let came = self.pool.try_acquire(id, Priority::Default, facts, Time::NEVER, self.now, &mut effects);
+        let mut effects = Effects::default();
+        let came = self.pool.try_acquire(id, Request::of(Priority::Default), self.now, &mut effects);
         prop_assert_eq!(came.is_ok(), may_go);
         let (woken, expires_at) = (Arc::<Flag>::default(), timeout.map_or(Time::NEVER, |timeout| self.now + timeout));
         let place = match (came, timeout) {
@@ -161,7 +161,7 @@ impl World {
                     expires_at,
                     expiry: Expiry::QueueTimeout,
                 };
-                match (self.pool.enqueue(id, ask, Waker::from(woken.clone()), self.now), blocked) {
+                match (self.pool.enqueue(id, ask, Asked::default(), Waker::from(woken.clone()), self.now), blocked) {
                     (Ok(ticket), _) => Place::Queued(ticket.id),
                     (Err(Refusal::Expired), _) => return Ok(()),
                     (Err(Refusal::Paused(left)), Blocked::Paused(of_try)) => {
@@ -194,7 +194,7 @@ impl World {
         }
         let waker = Waker::from(call.woken.clone());
         let mut effects = Effects::default();
-        let look = Look { waker: &waker, facts: RequestFacts::default(), deadline: Time::NEVER };
+        let look = Look { waker: &waker, deadline: Time::NEVER };
         let progress = self.pool.collect(id, waiter, look, self.now, &mut effects);
         let place = match (progress, place) {
             (Progress::Granted(grant), Place::Granted(..)) => Place::Sent(grant, Time::ZERO),
@@ -335,8 +335,12 @@ impl World {
         Ok(())
     }
 
+    fn valve(&self, valve: usize) -> &Valve {
+        self.lanes.get(valve).map_or(&self.pool.valve, |&id| &self.pool.lane(id).valve)
+    }
+
     fn limit(&self, valve: usize) -> u32 {
-        self.lanes.get(valve).map_or(self.pool.valve.limit(), |&id| self.pool.lane(id).valve.limit())
+        self.valve(valve).limit()
     }
 
     fn used(&self, valve: usize) -> u32 {
@@ -346,7 +350,7 @@ impl World {
 
     /// How many may be in flight now: none in a pause, fewer than the limit after one.
     fn lets_pass(&self, valve: usize) -> Result<u32, TestCaseError> {
-        let gate = self.lanes.get(valve).map_or(self.pool.valve.gate, |&id| self.pool.lane(id).valve.gate);
+        let gate = self.valve(valve).gate;
         let expected = &self.valves[valve];
         let limit = expected.limit();
         prop_assert_eq!(limit, self.limit(valve));

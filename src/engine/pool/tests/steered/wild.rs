@@ -15,7 +15,7 @@ pub(super) struct Ledger {
     random: u64,
     pub(super) limit: u32,
     pub(super) paused_until: Option<Duration>,
-    /// Calls that were sent and are not over, by mark.
+    /// Calls that were sent and are not over, by the bits of their marks.
     pub(super) open: BTreeMap<u32, Call>,
     marks: u32,
     now: Duration,
@@ -123,16 +123,16 @@ impl Controller for Wild {
     fn on_sent(&mut self, sent: &Sent) -> Mark {
         self.tell(sent.at, |ledger| {
             ledger.marks += 1;
-            let mark = ledger.marks;
-            ledger.open.insert(mark, Call { sent: *sent, first_byte_at: None });
+            let mark = ledger.marks as f32;
+            ledger.open.insert(mark.to_bits(), Call { sent: *sent, first_byte_at: None });
             ledger.expect(sent.in_flight == ledger.count(), "in flight at on_sent");
-            Mark(mark as f32)
+            Mark(mark)
         })
     }
 
     fn on_first_byte(&mut self, at: Duration, sent: &Sent, mark: Mark) {
         self.tell(at, |ledger| {
-            let call = ledger.open.get_mut(&(mark.0 as u32));
+            let call = ledger.open.get_mut(&mark.0.to_bits());
             let is_first = call.is_some_and(|call| call.sent == *sent && call.first_byte_at.replace(at).is_none());
             ledger.expect(is_first, "one first byte of a call in flight");
         });
@@ -141,7 +141,7 @@ impl Controller for Wild {
     fn on_end(&mut self, sample: &Sample) {
         self.tell(sample.ended_at, |ledger| {
             ledger.expect(sample.in_flight == ledger.count(), "in flight at on_end");
-            let call = ledger.open.remove(&(sample.mark.0 as u32));
+            let call = ledger.open.remove(&sample.mark.0.to_bits());
             let is_right =
                 call.is_some_and(|call| call.sent == sample.sent && call.first_byte_at == sample.first_byte_at);
             ledger.expect(is_right, "one end of a call in flight");

@@ -1,0 +1,144 @@
+//! Budgets per minute: charged together with the slot, in the lane and in the pool around it, or not at all.
+//!
+//! A waiter that comes first and does not fit is not overtaken by a smaller one, or a large call would never go: while it
+//! does not fit in its lane's budget, nobody of its lane goes, and while it does not fit in the pool's, nobody at all.
+
+use super::Pool;
+use crate::engine::outcome::Outcome;
+use crate::engine::priority::Priority;
+use crate::engine::queue::Next;
+use crate::engine::quota::{Quota, QuotaPolicy, Tokens, Used};
+use crate::engine::steering::Ending;
+use crate::engine::step::{Blocked, LaneId};
+use crate::engine::time::Time;
+
+impl Pool {
+    /// Puts other budgets in force for the pool; what was used stays used.
+    pub(crate) fn set_quota(&mut self, policy: Option<QuotaPolicy>, now: Time) {
+        set(&mut self.quota, policy, now.max(self.now));
+    }
+
+    /// The same for one lane.
+    pub(crate) fn set_lane_quota(&mut self, id: LaneId, policy: Option<QuotaPolicy>, now: Time) {
+        let now = now.max(self.now);
+        set(&mut self.lane_mut(id).quota, policy, now);
+    }
+
+    #[inline]
+    pub(super) fn is_charged(&self, id: LaneId) -> bool {
+        self.quota.is_some() || self.lane(id).quota.is_some()
+    }
+
+    #[cold]
+    pub(super) fn check_possible(&self, id: LaneId, tokens: Tokens) -> Result<(), Blocked> {
+        let quotas = [&self.lane(id).quota, &self.quota];
+        let too_large = quotas.into_iter().flatten().find_map(|quota| quota.too_large(tokens));
+        too_large.map_or(Ok(()), |(dimension, capacity)| Err(Blocked::TooLarge(dimension, capacity)))
+    }
+
+    /// Charges a call that found a slot free, unless somebody waits for tokens before it.
+    #[cold]
+    pub(super) fn charge_newcomer(
+        &mut self,
+        id: LaneId,
+        class: Priority,
+        tokens: Tokens,
+        now: Time,
+    ) -> Result<(), Blocked> {
+        if self.is_behind(id, class, now) {
+            return Err(Blocked::Busy);
+        }
+        let latest = self.quotas(id).map(|quota| quota.fits_at(tokens, now)).max_by_key(|(at, _)| *at);
+        match latest {
+            Some((fits_at, dimension)) if fits_at > now => Err(Blocked::Short(dimension, fits_at.since(now))),
+            _ => {
+                self.charge(id, tokens);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether one who waits for tokens goes before a newcomer of this class.
+    fn is_behind(&mut self, id: LaneId, class: Priority, now: Time) -> bool {
+        let pool_open = self.valve.open_to(now);
+        let is_before = |pool: &mut Self, id: LaneId| {
+            let lane = pool.lane_mut(id);
+            let open = pool_open.intersect(lane.valve.open_to(now));
+            lane.queue.next(open, now).is_some_and(|next| next.rank.0 <= class as u8)
+        };
+        if self.quota.is_none() {
+            return is_before(self, id);
+        }
+        (0..self.listed.len()).any(|at| is_before(self, LaneId(self.listed[at])))
+    }
+
+    pub(super) fn charge(&mut self, id: LaneId, tokens: Tokens) {
+        self.quotas(id).for_each(|quota| quota.take(tokens));
+    }
+
+    /// What a call was charged that was not sent.
+    pub(super) fn refund(&mut self, id: LaneId, tokens: Tokens, now: Time) {
+        self.quotas(id).for_each(|quota| quota.give_back(tokens, now));
+    }
+
+    /// A call is over: what it did not use comes back, and what it used beyond its charge is owed.
+    pub(super) fn settle_charge(&mut self, id: LaneId, charged: Tokens, sent_at: Time, ending: &Ending, now: Time) {
+        let outcome = ending.verdict.outcome();
+        let used = Used::of(charged, outcome, ending.first_byte_at != Time::ZERO, ending.reported);
+        self.lane_mut(id).spent.settle(charged, used.tokens);
+        for quota in self.quotas(id) {
+            quota.settle(charged, used, now);
+            if outcome == Outcome::Overload {
+                quota.slow_down(sent_at, now);
+            }
+        }
+    }
+
+    /// Whether the first of a lane fits in the lane's budget; if not, it is looked at again when it does.
+    #[cold]
+    pub(super) fn fits_lane(&mut self, id: LaneId, next: Next, now: Time) -> bool {
+        let lane = self.lane_mut(id);
+        let tokens = lane.asked.of(next.index).tokens;
+        let fits_at = lane.quota.as_mut().map_or(now, |quota| quota.fits_at(tokens, now).0);
+        self.wait_for_tokens(fits_at, now)
+    }
+
+    /// The same for the first of the pool, and the pool's budget.
+    #[cold]
+    pub(super) fn fits_pool(&mut self, id: LaneId, next: Next, now: Time) -> bool {
+        let tokens = self.lane(id).asked.of(next.index).tokens;
+        let fits_at = self.quota.as_mut().map_or(now, |quota| quota.fits_at(tokens, now).0);
+        self.wait_for_tokens(fits_at, now)
+    }
+
+    fn wait_for_tokens(&mut self, fits_at: Time, now: Time) -> bool {
+        if fits_at > now {
+            self.next_timeout = self.next_timeout.min(fits_at);
+        }
+        fits_at <= now
+    }
+
+    /// Sees to it that whoever waits for tokens is looked at when there are enough.
+    #[cold]
+    pub(super) fn expect_tokens(&mut self, id: LaneId, now: Time) {
+        if self.quota.is_some() {
+            self.next_of_all(now);
+        } else {
+            self.next_of(id, now);
+        }
+    }
+
+    /// Of the lane, and of the pool around it.
+    fn quotas(&mut self, id: LaneId) -> impl Iterator<Item = &mut Quota> {
+        let Self { lanes, quota, .. } = self;
+        let lane = lanes[id.index()].as_mut().expect("a lane lives as long as its name");
+        lane.quota.as_deref_mut().into_iter().chain(quota.as_deref_mut())
+    }
+}
+
+fn set(quota: &mut Option<Box<Quota>>, policy: Option<QuotaPolicy>, now: Time) {
+    match (quota.as_mut(), policy) {
+        (Some(quota), Some(policy)) => quota.set_policy(policy, now),
+        (_, policy) => *quota = policy.map(|policy| Box::new(Quota::new(policy, now))),
+    }
+}
