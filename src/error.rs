@@ -99,6 +99,12 @@ pub enum RejectKind {
     OverBudget,
     /// The run that makes it is over.
     RunOver,
+    /// Too many calls of the lane failed or began late, so none is sent until [`retry_after`](Rejected::retry_after) is
+    /// over: see [`BreakerConfig`](crate::BreakerConfig).
+    BreakerOpen,
+    /// It was a retry, and there are too many of them for the calls that are made: see
+    /// [`RetryBudget`](crate::RetryBudget).
+    RetryBudgetExhausted,
 }
 
 /// The bound on waiters that was reached.
@@ -170,7 +176,8 @@ impl Rejected {
         self.source.0.in_flight
     }
 
-    /// When another try may succeed, where that is known: the rest of a pause.
+    /// When another try may succeed, where that is known: the rest of a pause, or of the time that a breaker is
+    /// open.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.source.0.retry_after
@@ -242,6 +249,8 @@ impl fmt::Display for Rejection {
             RejectKind::TooLarge(_) => "; see the quota's `burst` and the call's maximum of output tokens",
             RejectKind::OverBudget => "; see `budget_checks` and the budget of its run",
             RejectKind::Closed | RejectKind::RunOver => "",
+            RejectKind::BreakerOpen => "; see `breaker`",
+            RejectKind::RetryBudgetExhausted => "; see `retry_budget`",
         })
     }
 }
@@ -259,6 +268,8 @@ impl RejectKind {
             Self::TooLarge(_) => Reason::TooLarge,
             Self::OverBudget => Reason::OverBudget,
             Self::RunOver => Reason::RunOver,
+            Self::BreakerOpen => Reason::BreakerOpen,
+            Self::RetryBudgetExhausted => Reason::RetryBudget,
         }
     }
 }
@@ -279,6 +290,8 @@ impl fmt::Display for RejectKind {
             Self::Closed => "the limiter is closed",
             Self::OverBudget => "its run is over budget",
             Self::RunOver => "its run is over",
+            Self::BreakerOpen => "the lane's breaker is open",
+            Self::RetryBudgetExhausted => "the retry budget is exhausted",
         })
     }
 }
@@ -402,4 +415,43 @@ impl Error for Stall {}
 /// Milliseconds are as fine as anybody reads.
 fn shown(duration: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejected(kind: RejectKind, retry_after: Option<Duration>) -> Rejected {
+        let lane = LaneKey::new("https://gw/v1", "acme/smart");
+        let (waited, position, bound) = (Duration::ZERO, None, Bound::None);
+        Rejected::new(Rejection { lane, kind, waited, position, in_flight: 2, limit: 6, retry_after, bound })
+    }
+
+    #[test]
+    fn an_open_breaker_says_when_to_come_back_and_which_setting_opened_it() {
+        let rejected = rejected(RejectKind::BreakerOpen, Some(Duration::from_secs(12)));
+        assert_eq!(rejected.retry_after(), Some(Duration::from_secs(12)));
+        assert_eq!(
+            rejected.to_string(),
+            "call to https://gw/v1|acme/smart refused: the lane's breaker is open, waited 0s, 2 of 6 slots in use, retry \
+             after 12s; see `breaker`"
+        );
+    }
+
+    #[test]
+    fn a_retry_beyond_its_budget_names_the_setting() {
+        let rejected = rejected(RejectKind::RetryBudgetExhausted, None);
+        assert_eq!(rejected.retry_after(), None);
+        assert_eq!(
+            rejected.to_string(),
+            "call to https://gw/v1|acme/smart refused: the retry budget is exhausted, waited 0s, 2 of 6 slots in use; see \
+             `retry_budget`"
+        );
+    }
+
+    #[test]
+    fn their_totals_have_names_of_their_own() {
+        let names = [RejectKind::BreakerOpen, RejectKind::RetryBudgetExhausted].map(|kind| kind.reason().as_str());
+        assert_eq!(names, ["breaker_open", "retry_budget"]);
+    }
 }

@@ -113,8 +113,10 @@ pub use self::adapters::prometheus;
 #[cfg(feature = "reqwest-middleware")]
 pub use self::adapters::reqwest_middleware;
 pub use self::config::{
-    Aging, BudgetChecks, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RunConfig,
+    Aging, BreakerConfig, BudgetChecks, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit,
+    Quota, RetryBudget, RetryRatio, RunConfig, SreThrottling,
 };
+pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};

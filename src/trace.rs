@@ -37,7 +37,7 @@ mod emit {
     pub(crate) fn changed(change: &LimitChange<'_>) {
         let LimitChange { subject, kind, cause } = change;
         match kind {
-            ChangeKind::Limit { .. } | ChangeKind::Pause { .. } => {
+            ChangeKind::Limit { .. } | ChangeKind::Pause { .. } | ChangeKind::Breaker { .. } => {
                 tracing::info!(target: "tower_inflight", %subject, %cause, "{kind}");
             }
             ChangeKind::Clamped { .. } | ChangeKind::ControllerPanicked => {

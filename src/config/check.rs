@@ -4,13 +4,23 @@ use std::fmt;
 use std::time::Duration;
 
 use super::duration::{OrOff, Text};
-use super::{ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota};
+use super::switch::Switch;
+use super::{
+    BreakerConfig, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RetryBudget,
+    RetryRatio, SreThrottling,
+};
 use crate::engine::quota::Dimension;
 
 /// More than any process can have in flight; a larger number is a typo.
 const MAX_COUNT: u32 = 1_000_000;
 /// Longer than any call or limit window; a longer time is a wrong unit.
 const MAX_DURATION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// A window of less sees hardly a call.
+const MIN_WINDOW: Duration = Duration::from_secs(1);
+/// More calls than this are full load and no trial.
+const MAX_PROBES: u32 = 100;
+/// The bound on `maxTokens` in gRPC's proposal A6, and one that no other factor needs to pass.
+const MAX_FACTOR: u32 = 1_000;
 
 /// More tokens than any provider sells; a larger number is a typo.
 const MAX_PER_MINUTE: u64 = 1_000_000_000_000;
@@ -18,6 +28,8 @@ const MAX_PER_MINUTE: u64 = 1_000_000_000_000;
 const NO_WAITING: &str = "for no waiting set `max_queue` to 0";
 const NO_GUARD: &str = "for no such guard use `None`, in files \"off\"";
 const NO_AGING: &str = "for no aging use `Aging::Off`, in files \"off\"";
+const NO_BREAKER: &str = "for no breaker use `None`, in files \"off\"";
+const NO_RETRY: &str = "for no retries drop the retry layer";
 const NO_PAUSE: &str = "without a pause every caller would be back at once";
 
 pub(super) fn check(config: &LimitConfig) -> Result<(), ConfigError> {
@@ -55,7 +67,9 @@ fn check_base(config: &LimitConfig) -> Result<(), ConfigError> {
         return root.refuse("min_pause", humantime::format_duration(config.min_pause), allowed);
     }
     root.guard("first_byte_timeout", Some(OrOff(config.first_byte_timeout)), NO_GUARD)?;
-    root.guard("idle_timeout", Some(OrOff(config.idle_timeout)), NO_GUARD)
+    root.guard("idle_timeout", Some(OrOff(config.idle_timeout)), NO_GUARD)?;
+    root.breaker(config.breaker.as_ref())?;
+    root.retry_budget(config.retry_budget.as_ref())
 }
 
 fn check_override(section: &Section, lane: &LaneOverride, base: &LimitConfig) -> Result<(), ConfigError> {
@@ -88,7 +102,9 @@ fn check_override(section: &Section, lane: &LaneOverride, base: &LimitConfig) ->
     section.queue_bound("max_queue_per_tenant", lane.max_queue_per_tenant)?;
     section.guard("aging_step", lane.aging_step.map(OrOff::from), NO_AGING)?;
     section.guard("first_byte_timeout", lane.first_byte_timeout, NO_GUARD)?;
-    section.guard("idle_timeout", lane.idle_timeout, NO_GUARD)
+    section.guard("idle_timeout", lane.idle_timeout, NO_GUARD)?;
+    section.breaker(lane.breaker.as_ref().and_then(|Switch(breaker)| breaker.as_ref()))?;
+    section.retry_budget(lane.retry_budget.as_ref().and_then(|Switch(budget)| budget.as_ref()))
 }
 
 fn check_pool(section: &Section, pool: &PoolLimit) -> Result<(), ConfigError> {
@@ -105,6 +121,52 @@ fn check_pool(section: &Section, pool: &PoolLimit) -> Result<(), ConfigError> {
         Some(reserve) => section.count("interactive_reserve", reserve),
         None => Ok(()),
     }
+}
+
+fn check_breaker(section: &Section, breaker: &BreakerConfig) -> Result<(), ConfigError> {
+    section.share("failure_rate", breaker.failure_rate)?;
+    section.guard("slow_after", Some(OrOff(breaker.slow_after)), NO_GUARD)?;
+    section.share("slow_rate", breaker.slow_rate)?;
+    section.count_from_one("min_calls", breaker.min_calls, NO_BREAKER)?;
+    section.window("window", breaker.window)?;
+    section.duration("open_for", breaker.open_for, NO_BREAKER)?;
+    section.duration("max_open_for", breaker.max_open_for, NO_BREAKER)?;
+    if breaker.open_for > breaker.max_open_for {
+        let allowed = format!("at most `max_open_for` ({})", humantime::format_duration(breaker.max_open_for));
+        return section.refuse("open_for", humantime::format_duration(breaker.open_for), allowed);
+    }
+    if !(1..=MAX_PROBES).contains(&breaker.probes) {
+        let allowed = format!("1 to {MAX_PROBES}; without one nothing would close the breaker again");
+        return section.refuse("probes", breaker.probes, allowed);
+    }
+    section.duration("probe_timeout", breaker.probe_timeout, "a call needs time to end")
+}
+
+fn check_retry_ratio(section: &Section, budget: &RetryRatio) -> Result<(), ConfigError> {
+    let RetryRatio { ratio, per_second, window } = *budget;
+    section.number("ratio", ratio, (0.0, 1.0), "0.1 is one retry for ten first attempts")?;
+    section.number("per_second", per_second, (0.0, f64::from(MAX_COUNT)), "on average over `window`")?;
+    section.window("window", window)?;
+    if ratio == 0.0 && per_second * window.as_secs_f64() < 1.0 {
+        let allowed = format!("at least one retry within `window`, as `ratio` is 0; {NO_RETRY}");
+        return section.refuse("per_second", per_second, allowed);
+    }
+    Ok(())
+}
+
+fn check_grpc(section: &Section, throttling: &GrpcThrottling) -> Result<(), ConfigError> {
+    let GrpcThrottling { max_tokens, token_ratio } = *throttling;
+    if !(1..=MAX_FACTOR).contains(&max_tokens) {
+        return section.refuse("max_tokens", max_tokens, format!("1 to {MAX_FACTOR}; {NO_RETRY}"));
+    }
+    let why = "with less, no success would pay for a failure";
+    section.number("token_ratio", token_ratio, (0.001, f64::from(MAX_FACTOR)), why)
+}
+
+fn check_sre(section: &Section, throttling: &SreThrottling) -> Result<(), ConfigError> {
+    let SreThrottling { k, window } = *throttling;
+    section.number("k", k, (1.0, f64::from(MAX_FACTOR)), "below 1, retries are refused while every call succeeds")?;
+    section.window("window", window)
 }
 
 /// A table of the configuration, by the path that leads to its keys.
@@ -148,6 +210,46 @@ impl Section {
                 self.refuse(&key, error.value(), error.allowed())
             }
         }
+    }
+
+    fn breaker(&self, breaker: Option<&BreakerConfig>) -> Result<(), ConfigError> {
+        breaker.map_or(Ok(()), |breaker| check_breaker(&self.inner("breaker"), breaker))
+    }
+
+    fn retry_budget(&self, budget: Option<&RetryBudget>) -> Result<(), ConfigError> {
+        let Some(budget) = budget else { return Ok(()) };
+        let section = self.inner("retry_budget").inner(budget.name());
+        match budget {
+            RetryBudget::Ratio(budget) => check_retry_ratio(&section, budget),
+            RetryBudget::Grpc(throttling) => check_grpc(&section, throttling),
+            RetryBudget::Sre(throttling) => check_sre(&section, throttling),
+        }
+    }
+
+    fn inner(&self, key: &str) -> Self {
+        Self(format!("{}{key}.", self.0))
+    }
+
+    fn share(&self, key: &str, value: f64) -> Result<(), ConfigError> {
+        if value > 0.0 && value <= 1.0 {
+            return Ok(());
+        }
+        self.refuse(key, value, format!("more than 0, at most 1; {NO_BREAKER}"))
+    }
+
+    /// Refuses NaN as well.
+    fn number(&self, key: &str, value: f64, (least, most): (f64, f64), why: &str) -> Result<(), ConfigError> {
+        if (least..=most).contains(&value) {
+            return Ok(());
+        }
+        self.refuse(key, value, format!("{least} to {most}; {why}"))
+    }
+
+    fn window(&self, key: &str, value: Duration) -> Result<(), ConfigError> {
+        if (MIN_WINDOW..=MAX_DURATION).contains(&value) {
+            return Ok(());
+        }
+        self.refuse(key, humantime::format_duration(value), "1s to 30days; a shorter one sees hardly a call")
     }
 
     fn quota(&self, quota: Option<&Quota>) -> Result<(), ConfigError> {

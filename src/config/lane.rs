@@ -3,7 +3,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duration::{OrOff, Text};
-use super::{Aging, Limit, Quota};
+use super::switch::Switch;
+use super::{Aging, BreakerConfig, Limit, Quota, RetryBudget};
 
 /// Other values for the lanes whose shown name matches a pattern.
 ///
@@ -76,6 +77,10 @@ pub struct LaneOverride {
     pub(super) first_byte_timeout: Option<OrOff>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) idle_timeout: Option<OrOff>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) breaker: Option<Switch<BreakerConfig>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_budget: Option<Switch<RetryBudget>>,
 }
 
 impl LaneOverride {
@@ -95,6 +100,8 @@ impl LaneOverride {
             aging_step: None,
             first_byte_timeout: None,
             idle_timeout: None,
+            breaker: None,
+            retry_budget: None,
         }
     }
 
@@ -164,5 +171,19 @@ impl LaneOverride {
     #[must_use]
     pub fn idle_timeout(self, after: impl Into<Option<Duration>>) -> Self {
         Self { idle_timeout: Some(OrOff(after.into())), ..self }
+    }
+
+    /// Stops calls to each of these lanes whose calls fail, or begin late. `None`, in files `"off"`: there is no breaker
+    /// here, whatever applies elsewhere.
+    #[must_use]
+    pub fn breaker(self, breaker: impl Into<Option<BreakerConfig>>) -> Self {
+        Self { breaker: Some(Switch(breaker.into())), ..self }
+    }
+
+    /// Holds retries back when there are many for the calls that are made to each of these lanes. `None`, in files `"off"`:
+    /// every retry passes here, whatever applies elsewhere.
+    #[must_use]
+    pub fn retry_budget(self, budget: impl Into<Option<RetryBudget>>) -> Self {
+        Self { retry_budget: Some(Switch(budget.into())), ..self }
     }
 }

@@ -1,6 +1,7 @@
 //! What users may set, what of it is refused, and what the engine gets to read.
 
 mod aging;
+mod breaker;
 mod check;
 pub(crate) mod duration;
 mod error;
@@ -12,7 +13,9 @@ mod pool;
 #[cfg(test)]
 mod proptests;
 mod quota;
+mod retry_budget;
 mod runs;
+mod switch;
 #[cfg(test)]
 mod tests;
 
@@ -21,12 +24,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::aging::Aging;
+pub use self::breaker::BreakerConfig;
 pub use self::error::ConfigError;
 pub use self::lane::LaneOverride;
 pub use self::limit::Limit;
 pub(crate) use self::policy::{Guards, Policy};
 pub use self::pool::PoolLimit;
 pub use self::quota::Quota;
+pub use self::retry_budget::{GrpcThrottling, RetryBudget, RetryRatio, SreThrottling};
 pub use self::runs::{BudgetChecks, RunConfig};
 
 /// Every limit of a [`Limiter`](crate::Limiter): for each lane, for the lanes of a provider together, and in all.
@@ -91,8 +96,9 @@ pub use self::runs::{BudgetChecks, RunConfig};
 pub struct LimitConfig {
     /// Most calls in flight at once in each lane of this process. Default 0: no limit.
     ///
-    /// With no limit here, in [`overrides`](Self::overrides) or in [`pools`](Self::pools), and a fixed
-    /// [`limit`](Self::limit), and without any [`quota`](Self::quota), the limiter is off.
+    /// With no limit here, in [`overrides`](Self::overrides) or in [`pools`](Self::pools), a fixed
+    /// [`limit`](Self::limit), and without any [`quota`](Self::quota), [`breaker`](Self::breaker) or
+    /// [`retry_budget`](Self::retry_budget), the limiter is off.
     pub max_inflight: u32,
 
     /// What decides how many calls may be in flight in each lane: a fixed number, which is the default, or a controller
@@ -155,6 +161,15 @@ pub struct LimitConfig {
     #[serde(with = "duration::or_off", skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Duration>,
 
+    /// Stops calls to a lane whose calls fail, or begin late. Default `None`, in files `"off"`: they go on.
+    #[serde(with = "switch", skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<BreakerConfig>,
+
+    /// Holds retries back when there are many for the calls that are made. Default `None`, in files `"off"`: every retry
+    /// passes.
+    #[serde(with = "switch", skip_serializing_if = "Option::is_none")]
+    pub retry_budget: Option<RetryBudget>,
+
     /// Other values for some lanes. Every matching entry applies, in order: the later wins, field by field. Default
     /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -183,6 +198,8 @@ impl Default for LimitConfig {
             max_pause: Duration::from_secs(600),
             first_byte_timeout: None,
             idle_timeout: None,
+            breaker: None,
+            retry_budget: None,
             overrides: Vec::new(),
             pools: Vec::new(),
         }

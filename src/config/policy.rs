@@ -3,10 +3,13 @@ use std::time::Duration;
 use super::check::check;
 use super::duration::{OrOff, Text};
 use super::pattern::matches;
-use super::{ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota};
+use super::switch::Switch;
+use super::{BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RetryBudget};
+use crate::engine::breaker::BreakerPolicy;
 use crate::engine::pause::PauseBounds;
 use crate::engine::policy::{LanePolicy, SlotPolicy};
 use crate::engine::quota::WhenShort;
+use crate::engine::retry_budget::RetryPolicy;
 use crate::engine::steering::Steering;
 use crate::limiter::key::{Kind, LaneKey};
 
@@ -40,10 +43,14 @@ impl Policy {
             lane.max_inflight.is_some_and(|limit| limit > 0)
                 || lane.limit.as_ref().is_some_and(|it| !it.is_fixed())
                 || lane.quota.is_some()
+                || lane.breaker.as_ref().is_some_and(|Switch(breaker)| breaker.is_some())
+                || lane.retry_budget.as_ref().is_some_and(|Switch(budget)| budget.is_some())
         };
         let enabled = config.max_inflight > 0
             || !config.limit.is_fixed()
             || config.quota.is_some()
+            || config.breaker.is_some()
+            || config.retry_budget.is_some()
             || config.overrides.iter().any(limits)
             || !config.pools.is_empty();
         Ok(Self { config, enabled, version: 0 })
@@ -78,9 +85,6 @@ impl Policy {
 
     /// What the lane may use per minute: of several matching overrides that say so, the last.
     pub(crate) fn lane_quota(&self, lane: &LaneKey) -> Option<&Quota> {
-        if self.config.overrides.iter().all(|entry| entry.quota.is_none()) {
-            return self.config.quota.as_ref();
-        }
         self.last_override(lane, |entry| entry.quota.as_ref()).or(self.config.quota.as_ref())
     }
 
@@ -88,18 +92,33 @@ impl Policy {
         self.pool_entry(endpoint, kind)?.quota.as_ref()
     }
 
-    /// What the last matching override says that says something.
-    fn last_override<T>(&self, lane: &LaneKey, says: impl Fn(&LaneOverride) -> Option<&T>) -> Option<&T> {
-        let shown = lane.to_string();
-        self.config.overrides.iter().rev().filter(|entry| matches(&entry.lane, &shown)).find_map(says)
-    }
-
     /// What decides the lane's limit: of several matching overrides that say so, the last.
     pub(crate) fn lane_limit(&self, lane: &LaneKey) -> &Limit {
-        if self.config.overrides.iter().all(|entry| entry.limit.is_none()) {
-            return &self.config.limit;
-        }
         self.last_override(lane, |entry| entry.limit.as_ref()).unwrap_or(&self.config.limit)
+    }
+
+    /// The lane's breaker, if it has one: of several matching overrides that say so, the last decides.
+    #[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
+    pub(crate) fn lane_breaker(&self, lane: &LaneKey) -> Option<BreakerPolicy> {
+        let decided = self.last_override(lane, |entry| entry.breaker.as_ref());
+        let breaker = decided.map_or(self.config.breaker.as_ref(), |Switch(breaker)| breaker.as_ref());
+        breaker.map(BreakerConfig::policy)
+    }
+
+    /// The same for what holds its retries back.
+    #[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
+    pub(crate) fn lane_retry_budget(&self, lane: &LaneKey) -> Option<RetryPolicy> {
+        let decided = self.last_override(lane, |entry| entry.retry_budget.as_ref());
+        let budget = decided.map_or(self.config.retry_budget.as_ref(), |Switch(budget)| budget.as_ref());
+        budget.map(RetryBudget::policy)
+    }
+
+    /// What the last matching override says that says something. The lane's name is made only if one does.
+    fn last_override<T>(&self, lane: &LaneKey, says: impl Fn(&LaneOverride) -> Option<&T>) -> Option<&T> {
+        let mut deciding = self.config.overrides.iter().rev().filter(|entry| says(entry).is_some()).peekable();
+        deciding.peek()?;
+        let shown = lane.to_string();
+        deciding.find(|entry| matches(&entry.lane, &shown)).and_then(says)
     }
 
     /// A new controller for the lane, if its limit is not fixed.

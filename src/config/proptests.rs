@@ -3,7 +3,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::policy::LaneRules;
+use super::switch::Switch;
 use super::*;
+use crate::engine::retry_budget::{Attempt, Retries};
+use crate::engine::time::Time;
 use crate::limiter::key::{Kind, LaneKey};
 
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -40,8 +43,9 @@ fn patterns() -> impl Strategy<Value = String> {
 fn overrides() -> impl Strategy<Value = LaneOverride> {
     let queue = (maybe(durations()), maybe(counts()), maybe(counts()), maybe(counts()));
     let guards = (maybe(agings()), maybe(maybe(durations())), maybe(maybe(durations())));
-    (patterns(), maybe(counts()), maybe(reserves()), queue, guards).prop_map(|(lane, limit, reserve, queue, guards)| {
-        LaneOverride {
+    let upstream = (maybe(maybe(breakers())), maybe(maybe(retry_budgets())));
+    (patterns(), maybe(counts()), maybe(reserves()), queue, guards, upstream).prop_map(
+        |(lane, limit, reserve, queue, guards, upstream)| LaneOverride {
             max_inflight: limit,
             interactive_reserve: reserve,
             queue_timeout: queue.0.map(duration::Text),
@@ -51,9 +55,48 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
             aging_step: guards.0,
             first_byte_timeout: guards.1.map(duration::OrOff),
             idle_timeout: guards.2.map(duration::OrOff),
+            breaker: upstream.0.map(Switch),
+            retry_budget: upstream.1.map(Switch),
             ..LaneOverride::new(lane)
-        }
-    })
+        },
+    )
+}
+
+/// As people write them: of seventeen digits, serde_json may read the last one wrong.
+fn thousandths(least: u32, most: u32) -> impl Strategy<Value = f64> {
+    (least..=most).prop_map(|n| f64::from(n) / 1_000.0)
+}
+
+/// Seldom something impossible: most configurations should compile.
+fn shares() -> impl Strategy<Value = f64> {
+    prop_oneof![40 => thousandths(10, 1_000), 1 => prop::sample::select(vec![0.0, 1.5, -1.0])]
+}
+
+fn breakers() -> impl Strategy<Value = BreakerConfig> {
+    let times = (durations(), short_durations(), durations(), durations());
+    (shares(), maybe(durations()), shares(), counts(), times, 1_u32..102).prop_map(
+        |(failure_rate, slow_after, slow_rate, min_calls, times, probes)| BreakerConfig {
+            failure_rate,
+            slow_after,
+            slow_rate,
+            min_calls,
+            window: times.0,
+            open_for: times.1,
+            max_open_for: times.2,
+            probes,
+            probe_timeout: times.3,
+        },
+    )
+}
+
+fn retry_budgets() -> impl Strategy<Value = RetryBudget> {
+    prop_oneof![
+        (shares(), thousandths(0, 5_000), durations())
+            .prop_map(|(ratio, per_second, window)| RetryBudget::Ratio(RetryRatio { ratio, per_second, window })),
+        (counts(), shares())
+            .prop_map(|(max_tokens, token_ratio)| RetryBudget::Grpc(GrpcThrottling { max_tokens, token_ratio })),
+        (thousandths(990, 4_000), durations()).prop_map(|(k, window)| RetryBudget::Sre(SreThrottling { k, window })),
+    ]
 }
 
 fn pools() -> impl Strategy<Value = PoolLimit> {
@@ -71,9 +114,7 @@ fn limits() -> impl Strategy<Value = Limit> {
         1 => bounds().prop_map(|(min_limit, initial_limit, max_limit)| {
             Limit::Adaptive(KneeConfig { initial_limit, min_limit, max_limit })
         }),
-        // In hundredths: of seventeen digits, serde_json may read the last one wrong.
-        1 => (bounds(), 0_u32..120).prop_map(|((min_limit, initial_limit, max_limit), hundredths)| {
-            let decrease = f64::from(hundredths) / 100.0;
+        1 => (bounds(), thousandths(0, 1_200)).prop_map(|((min_limit, initial_limit, max_limit), decrease)| {
             Limit::Aimd(AimdConfig { initial_limit, min_limit, max_limit, decrease, ..AimdConfig::default() })
         }),
     ]
@@ -89,11 +130,12 @@ prop_compose! {
         overrides in prop::collection::vec(overrides(), 0..3),
         pools in prop::collection::vec(pools(), 0..3),
         limit in limits(),
+        (breaker, retry_budget) in (maybe(breakers()), maybe(retry_budgets())),
     ) -> LimitConfig {
         LimitConfig {
             max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
             max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
-            pools, limit, quota: None,
+            pools, limit, quota: None, breaker, retry_budget,
         }
     }
 }
@@ -115,6 +157,21 @@ proptest! {
             prop_assert!(!admission.pauses.min.is_zero() && admission.pauses.min <= admission.pauses.max);
             prop_assert_ne!(admission.max_queue_per_class, Some(0));
             prop_assert_ne!(admission.max_queue_per_tenant, Some(0));
+            if let Some(breaker) = policy.lane_breaker(&lane) {
+                let opens = |rate: f64| rate > 0.0 && rate <= 1.0;
+                prop_assert!(opens(breaker.failure_rate) && breaker.slow.is_none_or(|rule| opens(rule.rate)));
+                prop_assert!(breaker.min_calls > 0 && breaker.probes > 0 && !breaker.probe_timeout.is_zero());
+                prop_assert!(!breaker.open_for.is_zero() && breaker.open_for <= breaker.max_open_for);
+                prop_assert!(breaker.max_open_for <= MONTH && breaker.window >= Duration::from_secs(1));
+            }
+            if let Some(budget) = policy.lane_retry_budget(&lane) {
+                let mut budget = Retries::new(Some(budget));
+                let admits = (0..1_000_000).any(|_| {
+                    budget.on_sent(Attempt::First, Time::ZERO);
+                    budget.admit(Attempt::Retry, 0.999, Time::ZERO)
+                });
+                prop_assert!(admits, "some retry passes");
+            }
             let timers = [Some(admission.queue_timeout), admission.aging_step, guards.first_byte, guards.idle];
             prop_assert!(timers.into_iter().flatten().all(|after| !after.is_zero() && after <= MONTH));
         }

@@ -38,6 +38,8 @@ fn defaults_are_the_documented_ones_and_off() {
         max_pause = "600s"
         first_byte_timeout = "off"
         idle_timeout = "off"
+        breaker = "off"
+        retry_budget = "off"
         overrides = []
         pools = []
     "#;
@@ -62,6 +64,8 @@ fn text_of_every_setting_reads_back_the_same() {
         aging_step: Aging::Off,
         first_byte_timeout: Some(SECOND),
         idle_timeout: Some(2 * SECOND),
+        breaker: Some(BreakerConfig { slow_after: Some(SECOND), ..BreakerConfig::default() }),
+        retry_budget: Some(RetryBudget::Grpc(GrpcThrottling::default())),
         overrides: vec![
             LaneOverride::new("*|m")
                 .max_inflight(9)
@@ -72,7 +76,10 @@ fn text_of_every_setting_reads_back_the_same() {
                 .max_queue_per_tenant(5)
                 .aging_step(Aging::Every(SECOND))
                 .first_byte_timeout(None)
-                .idle_timeout(SECOND),
+                .idle_timeout(SECOND)
+                .breaker(None)
+                .retry_budget(RetryBudget::Sre(SreThrottling { k: 1.5, window: SECOND })),
+            LaneOverride::new("*").breaker(BreakerConfig::default()).retry_budget(None),
             LaneOverride::new("*"),
         ],
         pools: vec![PoolLimit::new("*", 12), PoolLimit::new("e", 3).kind(Kind::Audio).interactive_reserve(1)],
@@ -89,7 +96,8 @@ fn text_of_every_setting_reads_back_the_same() {
 #[test]
 fn json_null_is_the_same_as_left_out() {
     let text = r#"{"max_queue_per_class": null, "idle_timeout": null,
-        "overrides": [{"lane": "*", "max_inflight": null, "queue_timeout": null, "idle_timeout": null}]}"#;
+        "breaker": null, "retry_budget": null,
+        "overrides": [{"lane": "*", "max_inflight": null, "queue_timeout": null, "idle_timeout": null, "breaker": null}]}"#;
     let config: LimitConfig = serde_json::from_str(text).unwrap();
     assert_eq!(config.idle_timeout, None);
     assert_eq!(config.overrides, [LaneOverride::new("*")]);
@@ -336,4 +344,140 @@ fn the_last_matching_override_with_a_limit_decides_the_lanes_controller() {
     );
     let name = |model: &str| policy.lane_limit(&LaneKey::new("e", model)).name();
     assert_eq!(["x", "a", "ab"].map(name), ["gradient", "adaptive", "fixed"]);
+}
+
+#[test]
+fn breaker_is_on_off_or_a_table_and_its_defaults_are_the_documented_ones() {
+    let documented = r#"
+        [breaker]
+        failure_rate = 0.5
+        slow_after = "off"
+        slow_rate = 0.5
+        min_calls = 10
+        window = "60s"
+        open_for = "30s"
+        max_open_for = "5m"
+        probes = 3
+        probe_timeout = "60s"
+    "#;
+    let default = Some(BreakerConfig::default());
+    assert_eq!(toml(documented).breaker, default);
+    assert_eq!(toml("breaker = 'on'").breaker, default);
+    assert_eq!(toml("breaker = {}").breaker, default);
+    assert_eq!(toml("breaker = 'off'").breaker, None);
+    assert_eq!(serde_json::from_str::<LimitConfig>(r#"{"breaker": "on"}"#).unwrap().breaker, default);
+    for (text, told) in [
+        ("breaker = 'of'", "unknown variant `of`, expected `off` or `on`"),
+        ("breaker = true", "expected one of off, on, or a table of settings"),
+        ("breaker = { threshold = 5 }", "unknown field `threshold`, expected one of `failure_rate`"),
+        ("breaker = { open_for = 30 }", "expected a duration with units"),
+        ("breaker = { failure_rate = '50%' }", "invalid type: string \"50%\""),
+    ] {
+        let error = parse_error(text);
+        assert!(error.contains(told), "{text}: {error}");
+    }
+}
+
+#[test]
+fn retry_budget_is_named_or_a_table_under_the_name_of_one_policy() {
+    let documented = [
+        ("ratio", "ratio = 0.1\nper_second = 3\nwindow = '10s'", RetryBudget::Ratio(RetryRatio::default())),
+        ("grpc", "max_tokens = 10\ntoken_ratio = 0.1", RetryBudget::Grpc(GrpcThrottling::default())),
+        ("sre", "k = 2\nwindow = '2m'", RetryBudget::Sre(SreThrottling::default())),
+    ];
+    for (name, settings, budget) in documented {
+        for text in [
+            format!("[retry_budget.{name}]\n{settings}"),
+            format!("retry_budget = {{ {name} = {{}} }}"),
+            format!("retry_budget = '{name}'"),
+        ] {
+            assert_eq!(toml(&text).retry_budget, Some(budget.clone()), "{text}");
+        }
+    }
+    for (text, told) in [
+        ("retry_budget = 'google'", "unknown variant `google`, expected one of `off`, `ratio`, `grpc`, `sre`"),
+        ("retry_budget = { google = {} }", "unknown variant `google`, expected one of `ratio`, `grpc`, `sre`"),
+        ("retry_budget = { grpc = {}, sre = {} }", "`sre` beside another one: only one may be given"),
+        ("retry_budget = { sre = { K = 2.0 } }", "unknown field `K`, expected `k` or `window`"),
+        ("retry_budget = 0.1", "expected one of off, ratio, grpc, sre, or a table of settings"),
+    ] {
+        let error = parse_error(text);
+        assert!(error.contains(told), "{text}: {error}");
+    }
+}
+
+#[test]
+fn impossible_breaker_is_refused_with_the_path_of_the_setting() {
+    let cases = [
+        ("failure_rate = 0.0", "failure_rate", "0", "more than 0, at most 1; for no breaker"),
+        ("failure_rate = 50.0", "failure_rate", "50", "at most 1"),
+        ("failure_rate = nan", "failure_rate", "NaN", "at most 1"),
+        ("slow_rate = -0.5", "slow_rate", "-0.5", "more than 0"),
+        ("slow_after = '0s'", "slow_after", "0s", "in files \"off\""),
+        ("min_calls = 0", "min_calls", "0", "1 to 1000000"),
+        ("window = '500ms'", "window", "500ms", "1s to 30days"),
+        ("open_for = '0s'", "open_for", "0s", "more than 0s"),
+        ("open_for = '10m'", "open_for", "10m", "at most `max_open_for` (5m)"),
+        ("max_open_for = '60d'", "max_open_for", "1month 29days 13h 26m 24s", "at most 30days"),
+        ("probes = 0", "probes", "0", "1 to 100"),
+        ("probes = 1000", "probes", "1000", "1 to 100"),
+        ("probe_timeout = '0s'", "probe_timeout", "0s", "more than 0s"),
+    ];
+    for (text, key, value, allowed) in cases {
+        assert_refused(&format!("[breaker]\n{text}"), &format!("breaker.{key}"), value, allowed);
+        let text = format!("[[overrides]]\nlane = '*'\n[overrides.breaker]\n{text}");
+        assert_refused(&text, &format!("overrides[0].breaker.{key}"), value, allowed);
+    }
+}
+
+#[test]
+fn impossible_retry_budget_is_refused_with_the_path_of_the_setting() {
+    let cases = [
+        ("ratio", "ratio = 10.0", "ratio", "10", "0 to 1; 0.1 is one retry for ten first attempts"),
+        ("ratio", "ratio = nan", "ratio", "NaN", "0 to 1"),
+        ("ratio", "per_second = -1.0", "per_second", "-1", "0 to 1000000"),
+        ("ratio", "per_second = inf", "per_second", "inf", "0 to 1000000"),
+        ("ratio", "ratio = 0.0\nper_second = 0.09", "per_second", "0.09", "at least one retry within `window`"),
+        ("ratio", "window = '0s'", "window", "0s", "1s to 30days"),
+        ("grpc", "max_tokens = 0", "max_tokens", "0", "1 to 1000"),
+        ("grpc", "max_tokens = 1001", "max_tokens", "1001", "1 to 1000"),
+        ("grpc", "token_ratio = 0.0", "token_ratio", "0", "0.001 to 1000"),
+        ("sre", "k = 0.9", "k", "0.9", "1 to 1000; below 1, retries are refused while every call succeeds"),
+        ("sre", "window = '999ms'", "window", "999ms", "1s to 30days"),
+    ];
+    for (policy, text, key, value, allowed) in cases {
+        assert_refused(
+            &format!("[retry_budget.{policy}]\n{text}"),
+            &format!("retry_budget.{policy}.{key}"),
+            value,
+            allowed,
+        );
+    }
+    let text = "[[overrides]]\nlane = '*'\nretry_budget = { sre = { k = 0.0 } }";
+    assert_refused(text, "overrides[0].retry_budget.sre.k", "0", "1 to 1000");
+}
+
+#[test]
+fn the_last_matching_override_decides_the_lanes_breaker_and_its_retry_budget() {
+    let policy = compiled(
+        "breaker = 'on'
+         [[overrides]]\nlane = '*|a*'\nbreaker = { probes = 1 }\nretry_budget = 'ratio'\n
+         [[overrides]]\nlane = '*|ab'\nbreaker = 'off'\nretry_budget = 'grpc'\n
+         [[overrides]]\nlane = '*|ab'\nmax_queue = 4\n
+         [[overrides]]\nlane = '*|abc'\nretry_budget = 'off'",
+    );
+    let probes = |model: &str| policy.lane_breaker(&LaneKey::new("e", model)).map(|breaker| breaker.probes);
+    assert_eq!(["x", "a", "ab", "abc"].map(probes), [Some(3), Some(1), None, Some(1)]);
+    let budget = |model: &str| policy.lane_retry_budget(&LaneKey::new("e", model));
+    let (ratio, grpc) = (RetryBudget::Ratio(RetryRatio::default()), RetryBudget::Grpc(GrpcThrottling::default()));
+    assert_eq!(["x", "a", "ab", "abc"].map(budget), [None, Some(ratio.policy()), Some(grpc.policy()), None]);
+}
+
+#[test]
+fn a_breaker_or_a_retry_budget_anywhere_enables() {
+    for text in ["breaker = 'on'", "retry_budget = 'sre'"] {
+        assert!(compiled(text).is_enabled());
+        assert!(compiled(&format!("[[overrides]]\nlane = '*'\n{text}")).is_enabled());
+    }
+    assert!(!compiled("breaker = 'off'\n[[overrides]]\nlane = '*'\nretry_budget = 'off'").is_enabled());
 }

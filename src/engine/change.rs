@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::breaker::BreakerState;
 use super::outcome::Outcome;
 
 /// What changed.
@@ -38,6 +39,13 @@ pub enum ChangeKind {
     },
     /// The [`Controller`](crate::controller::Controller) panicked. It is not asked any more; the limit stays as it was.
     ControllerPanicked,
+    /// The breaker lets more through, or less.
+    Breaker {
+        /// Before.
+        from: BreakerState,
+        /// Now.
+        to: BreakerState,
+    },
 }
 
 /// What a change was due to.
@@ -59,6 +67,12 @@ pub enum Cause {
     Sent,
     /// The configuration was replaced.
     Config,
+    /// Too many calls failed.
+    Failures,
+    /// Too many calls began late, or one that was to show that the upstream is back.
+    Slowness,
+    /// The time of the state before was over.
+    Elapsed,
 }
 
 impl fmt::Display for ChangeKind {
@@ -68,6 +82,7 @@ impl fmt::Display for ChangeKind {
             Self::Pause { left } => write!(f, "pause of {left:.1?}"),
             Self::Clamped { asked, got } => write!(f, "limit {asked} taken as {got}"),
             Self::ControllerPanicked => f.write_str("controller panicked, limit kept"),
+            Self::Breaker { from, to } => write!(f, "breaker {from} -> {to}"),
         }
     }
 }
@@ -81,6 +96,9 @@ impl Cause {
             Self::FirstByte => "first_byte",
             Self::Sent => "sent",
             Self::Config => "config",
+            Self::Failures => "failures",
+            Self::Slowness => "slowness",
+            Self::Elapsed => "elapsed",
         }
     }
 }

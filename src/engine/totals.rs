@@ -15,10 +15,12 @@ pub(crate) enum Reason {
     Closed,
     OverBudget,
     RunOver,
+    BreakerOpen,
+    RetryBudget,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::QueueFull,
         Self::QueueTimeout,
         Self::Deadline,
@@ -29,6 +31,8 @@ impl Reason {
         Self::Closed,
         Self::OverBudget,
         Self::RunOver,
+        Self::BreakerOpen,
+        Self::RetryBudget,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -43,6 +47,8 @@ impl Reason {
             Self::Closed => "closed",
             Self::OverBudget => "over_budget",
             Self::RunOver => "run_over",
+            Self::BreakerOpen => "breaker_open",
+            Self::RetryBudget => "retry_budget",
         }
     }
 }

@@ -318,6 +318,7 @@ impl World {
                     self.valves[valve].told = to;
                 }
                 ChangeKind::Pause { left } => prop_assert!(!left.is_zero() && left <= MAX_HOLD + SECOND),
+                ChangeKind::Breaker { .. } => prop_assert!(false, "there is no breaker"),
                 ChangeKind::Clamped { asked, got } => {
                     prop_assert!(asked != got && got == self.limit(valve));
                 }
