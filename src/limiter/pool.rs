@@ -295,8 +295,10 @@ impl Pool {
             // Nobody knows the lane any more.
             (Whose::Lane(_), None) => return,
         };
-        if let (Some(lane), ChangeKind::Pause { .. }) = (lane, kind) {
-            lane.meters.paused();
+        match (lane, kind) {
+            (Some(lane), ChangeKind::Pause { .. }) => lane.meters.paused(),
+            (Some(lane), ChangeKind::Breaker { to, .. }) => lane.meters.breaker(to),
+            _ => {}
         }
         let change = LimitChange { subject, kind, cause };
         trace::changed(&change);
