@@ -220,9 +220,8 @@ impl Meters {
 
     pub(crate) fn breaker(&self, state: BreakerState) {
         contained(|| {
-            let breaker = self
-                .breaker
-                .get_or_make(|| metrics::gauge!(self.name("breaker_state"), "lane" => self.lane.clone()));
+            let breaker =
+                self.breaker.get_or_make(|| metrics::gauge!(self.name("breaker_state"), "lane" => self.lane.clone()));
             breaker.set(match state {
                 BreakerState::Closed => 0.0,
                 BreakerState::HalfOpen => 1.0,
