@@ -74,7 +74,7 @@ pub(crate) fn all(summary: &Summary) -> Vec<Expectation> {
         expect(
             "probes are real calls, and few",
             format!(
-                "{} sent in {} rounds that failed; {} calls sent in all, {} seen by the gateway",
+                "{} sent in half-open rounds that failed ({}); {} calls sent in all, {} seen by the gateway",
                 failed().map(|round| round.sent).sum::<u64>(),
                 failed().count(),
                 summary.sent,

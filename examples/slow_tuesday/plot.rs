@@ -42,7 +42,9 @@ const REASONS: [(&str, &str, RGBColor); 4] = [
 ];
 
 /// Rates are taken over so many samples.
-const RATE_OVER: usize = 10;
+const RATE_OVER: usize = 15;
+/// Room for the legends, in minutes.
+const MARGIN: f64 = 1.3;
 
 pub(crate) fn draw(path: &Path, day: &Day) -> Drawn {
     if let Some(directory) = path.parent() {
@@ -148,7 +150,7 @@ fn chart<'a, 'p>(area: &'a Area<'p>, samples: &[Sample], y: Range<f64>, what: &s
         .margin(6)
         .x_label_area_size(32)
         .y_label_area_size(52)
-        .build_cartesian_2d(0.0..end_of(samples), y)?;
+        .build_cartesian_2d(0.0..end_of(samples) + MARGIN, y)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
