@@ -85,7 +85,7 @@ impl<S> QueueAwareRouter<S> {
     /// Chooses among `candidates`, the first of which is preferred. Off until [`with_routing`](Self::with_routing).
     ///
     /// # Errors
-    /// There are none.
+    /// [`RouteError::NoCandidates`] if there is no candidate.
     pub fn new(
         inner: S,
         limiter: Limiter,
