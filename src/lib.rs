@@ -102,6 +102,7 @@ mod config;
 pub mod controller;
 mod engine;
 mod error;
+mod fallback;
 mod http;
 mod limiter;
 mod meters;
@@ -132,6 +133,7 @@ pub use self::engine::priority::{Priority, UnknownPriority};
 pub use self::engine::quota::{Dimension, WhenShort};
 pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
+pub use self::fallback::{Fallback, FallbackFuture, FallbackLayer};
 pub use self::http::{
     BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody,
     Peeked, ProviderClassify, ReadUsage, ReleaseOn, RequestHead, ResponseBody, ResponseFuture, RunStatsService,

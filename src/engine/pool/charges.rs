@@ -98,7 +98,7 @@ impl Pool {
     #[cold]
     pub(super) fn fits_lane(&mut self, id: LaneId, next: Next, now: Time) -> bool {
         let lane = self.lane_mut(id);
-        let tokens = lane.asked.of(next.index).tokens;
+        let tokens = lane.kept.of(next.index).asked.tokens;
         let fits_at = lane.quota.as_mut().map_or(now, |quota| quota.fits_at(tokens, now).0);
         self.wait_for_tokens(fits_at, now)
     }
@@ -106,7 +106,7 @@ impl Pool {
     /// The same for the first of the pool, and the pool's budget.
     #[cold]
     pub(super) fn fits_pool(&mut self, id: LaneId, next: Next, now: Time) -> bool {
-        let tokens = self.lane(id).asked.of(next.index).tokens;
+        let tokens = self.lane(id).kept.of(next.index).asked.tokens;
         let fits_at = self.quota.as_mut().map_or(now, |quota| quota.fits_at(tokens, now).0);
         self.wait_for_tokens(fits_at, now)
     }
