@@ -60,7 +60,7 @@
 //! [`LimitConfig`] has all of them, with their defaults, and reads from files. A number where somebody promised one, as
 //! above; [`adaptive`](LimiterBuilder::adaptive) where nobody knows: see [`controller`]. A [`PoolLimit`] is over all models of
 //! an endpoint, a [`Quota`] is for requests and tokens per minute, charged with the slot and put right by the usage that
-//! the answer reports.
+//! the answer reports. A [`BreakerConfig`] keeps calls from an upstream that is broken, a [`RetryBudget`] bounds the retries.
 //!
 //! # Runs
 //! For agents, whose runs make many calls: a [`RunQueue`] gives each run its number, its place in line and a way to cancel
@@ -75,6 +75,7 @@
 //! | async-openai | `async_openai::service` | `async-openai` |
 //! | anything else | [`Limiter::acquire`], and [`UsageTap`] for the tokens | |
 //! | several places that are as good as each other | [`QueueAwareRouter`] outside of the layer | |
+//! | a place that is second best | [`FallbackLayer`] outside of the layer | |
 //! | runs that make many calls | [`RunQueue::start`] | |
 //!
 //! # Features

@@ -8,8 +8,8 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use saphyr::{LoadableYamlNode, Yaml};
 use serde_json::Value;
 use tower_inflight::{
-    Admission, Call, LaneKey, Limiter, Outcome, Pause, Permit, Priority, Quota, RunQueue, StartRun, Usage, Verdict,
-    prometheus,
+    Admission, BreakerConfig, Call, GrpcThrottling, LaneKey, Limiter, Outcome, Pause, Permit, Priority, Quota,
+    RetryBudget, RunQueue, StartRun, Usage, Verdict, prometheus,
 };
 
 const DASHBOARD: &str = include_str!("../docs/grafana.json");
@@ -131,6 +131,7 @@ fn scrape() -> Scrape {
         runtime.block_on(async {
             calls().await;
             charges();
+            a_breaker_opens();
             runs().await;
         });
     });
@@ -188,6 +189,20 @@ fn charges() {
     let permit = take(9_000).expect("enough is left");
     take(9_000).expect_err("short");
     permit.settle(Outcome::Success);
+}
+
+fn a_breaker_opens() {
+    let breaker = BreakerConfig { min_calls: 1, ..BreakerConfig::default() };
+    // As gRPC has it, one failure uses up half of two tokens.
+    let retries = RetryBudget::Grpc(GrpcThrottling { max_tokens: 2, ..GrpcThrottling::default() });
+    let limiter = Limiter::builder().breaker(breaker).retry_budget(retries).build().unwrap();
+    let [refusing, failing] =
+        ["acme/refusing", "acme/failing"].map(|model| LaneKey::new("https://gw.example/v1", model));
+    let call = Call::new(Priority::Default);
+    limiter.try_acquire(&refusing, call.clone()).expect("a free slot").settle(Outcome::Overload);
+    limiter.try_acquire(&refusing, call).expect_err("one retry too many");
+    limiter.try_acquire(&failing, Priority::Default).expect("a free slot").settle(Outcome::ServerError);
+    limiter.try_acquire(&failing, Priority::Default).expect_err("the breaker is open");
 }
 
 async fn runs() {
