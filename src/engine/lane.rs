@@ -33,6 +33,8 @@ pub(crate) struct Lane {
     /// When it last opened on those who waited.
     pub(super) tripped_at: Option<Time>,
     pub(super) retries: Retries,
+    /// Somebody wants to hear of its calls, or they are charged or held back: kept by the pool, for every call to ask.
+    pub(super) is_followed: bool,
     pub(super) spent: Spent,
     pub(super) totals: Totals,
     queued_since: Option<Time>,
@@ -70,6 +72,7 @@ impl Lane {
             breaker: Breaker::new(None),
             tripped_at: None,
             retries: Retries::new(None),
+            is_followed: false,
             spent: Spent::default(),
             totals: Totals::default(),
             queued_since: None,

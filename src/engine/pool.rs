@@ -79,7 +79,9 @@ impl Pool {
             Some(vacant) => *vacant = lane,
             None => self.lanes.push(lane),
         }
-        LaneId(u32::try_from(at).expect("lanes are bounded in number"))
+        let id = LaneId(u32::try_from(at).expect("lanes are bounded in number"));
+        self.note_followed(id);
+        id
     }
 
     /// Removes a lane that holds nothing and remembers nothing. The last one stays for what the pool remembers: without
@@ -405,6 +407,7 @@ impl Pool {
     /// Puts another controller in charge of the pool's limit, or none, and other rules in force.
     pub(crate) fn steer(&mut self, steering: Option<Steering>, policy: SlotPolicy, effects: &mut Effects) {
         self.valve.steer(steering, policy, self.now, &mut effects.changes_of(Whose::Pool));
+        self.note_all_followed();
     }
 
     /// The same for one lane.
@@ -419,6 +422,7 @@ impl Pool {
         let lane = self.lane_mut(id);
         lane.set_policy(policy);
         lane.valve.steer(steering, policy.slots, now, &mut effects.changes_of(Whose::Lane(id)));
+        self.note_followed(id);
     }
 
     /// Grants what changed policies allow.
@@ -589,10 +593,9 @@ impl Pool {
         self.valve.is_steered() || self.lane(id).valve.is_steered()
     }
 
-    /// Somebody wants to hear of its calls, or they are charged.
     #[inline]
     fn is_followed(&self, id: LaneId) -> bool {
-        self.is_steered(id) || self.is_charged(id) || self.is_guarded(id)
+        self.lane(id).is_followed
     }
 
     /// A call that has its slot is sent.
@@ -673,11 +676,8 @@ impl Pool {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         let open = pool_open.intersect(lane.valve.open_to(now));
-        if !lane.breaker.admits(now) {
-            return None;
-        }
         let next = lane.queue.next(open, now)?;
-        (lane.quota.is_none() || self.fits_lane(id, next, now)).then_some(next)
+        (!lane.is_followed || self.lets_go(id, next, now)).then_some(next)
     }
 
     #[inline]
@@ -688,12 +688,8 @@ impl Pool {
         lane.window.record_wait(waited, now);
         lane.note_queue(now);
         self.valve.take(next.class);
-        if self.is_charged(id) {
-            let tokens = self.lane(id).kept.of(next.index).asked.tokens;
-            self.charge(id, tokens);
-        }
-        if self.is_guarded(id) {
-            self.note_pass(id, next, now, effects);
+        if self.is_followed(id) {
+            self.let_in(id, next, now, effects);
         }
         self.waiting -= 1;
         self.next_timeout = self.next_timeout.min(now + LEASE);

@@ -16,12 +16,14 @@ impl Pool {
     /// Puts other budgets in force for the pool; what was used stays used.
     pub(crate) fn set_quota(&mut self, policy: Option<QuotaPolicy>, now: Time) {
         set(&mut self.quota, policy, now.max(self.now));
+        self.note_all_followed();
     }
 
     /// The same for one lane.
     pub(crate) fn set_lane_quota(&mut self, id: LaneId, policy: Option<QuotaPolicy>, now: Time) {
         let now = now.max(self.now);
         set(&mut self.lane_mut(id).quota, policy, now);
+        self.note_followed(id);
     }
 
     #[inline]

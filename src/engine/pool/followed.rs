@@ -20,18 +20,29 @@ impl Pool {
     pub(crate) fn set_breaker(&mut self, id: LaneId, policy: Option<BreakerPolicy>, now: Time, effects: &mut Effects) {
         let now = now.max(self.now);
         self.lane_mut(id).breaker.set_policy(policy, now, &mut effects.changes_of(Whose::Lane(id)));
+        self.note_followed(id);
     }
 
     /// The same for what holds its retries back.
     pub(crate) fn set_retry_budget(&mut self, id: LaneId, policy: Option<RetryPolicy>) {
         self.lane_mut(id).retries.set_policy(policy);
+        self.note_followed(id);
     }
 
-    /// It has a breaker, or its retries are bounded.
-    #[inline]
-    pub(super) fn is_guarded(&self, id: LaneId) -> bool {
+    /// Finds out whether a lane is followed. To be asked after everything that may change it.
+    pub(super) fn note_followed(&mut self, id: LaneId) {
         let lane = self.lane(id);
-        lane.breaker.is_on() || lane.retries.is_on()
+        let is_guarded = lane.breaker.is_on() || lane.retries.is_on();
+        let is_followed = is_guarded || self.is_steered(id) || self.is_charged(id);
+        self.lane_mut(id).is_followed = is_followed;
+    }
+
+    pub(super) fn note_all_followed(&mut self) {
+        for index in 0..self.lanes.len() {
+            if self.lanes[index].is_some() {
+                self.note_followed(LaneId(u32::try_from(index).expect("lanes are bounded in number")));
+            }
+        }
     }
 
     #[cold]
@@ -86,9 +97,20 @@ impl Pool {
         Ok(self.send_followed(id, grant, Kept { asked, pass }, now, effects))
     }
 
-    /// A waiter that is granted a slot is let in by the breaker with it.
+    /// Whether the first in a lane's line may go, its breaker and budget asked.
     #[cold]
-    pub(super) fn note_pass(&mut self, id: LaneId, next: Next, now: Time, effects: &mut Effects) {
+    pub(super) fn lets_go(&mut self, id: LaneId, next: Next, now: Time) -> bool {
+        let lane = self.lane(id);
+        lane.breaker.admits(now) && (lane.quota.is_none() || self.fits_lane(id, next, now))
+    }
+
+    /// A waiter that is granted a slot is charged, and let in by the breaker, with it.
+    #[cold]
+    pub(super) fn let_in(&mut self, id: LaneId, next: Next, now: Time, effects: &mut Effects) {
+        if self.is_charged(id) {
+            let tokens = self.lane(id).kept.of(next.index).asked.tokens;
+            self.charge(id, tokens);
+        }
         let lane = self.lane_mut(id);
         let pass = lane.breaker.take(now, &mut effects.changes_of(Whose::Lane(id)));
         lane.kept.note_pass(next.index, pass);
