@@ -136,9 +136,9 @@ pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::fallback::{Fallback, FallbackFuture, FallbackLayer};
 pub use self::http::{
-    BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody,
-    Peeked, ProviderClassify, ReadUsage, ReleaseOn, RequestHead, ResponseBody, ResponseFuture, RunStatsService,
-    SnapshotFuture, SnapshotService, TokenEstimator,
+    Abandoned, BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model,
+    PeekBody, Peeked, ProviderClassify, ReadUsage, Relay, RelayBody, ReleaseOn, RequestHead, ResponseBody,
+    ResponseFuture, RunStatsService, SnapshotFuture, SnapshotService, TokenEstimator, bounded_relay,
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{

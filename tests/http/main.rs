@@ -15,6 +15,7 @@ mod pass;
 mod pauses;
 mod recorders;
 mod refusals;
+mod relay;
 mod retries;
 mod scheduling;
 mod shutdown;

@@ -154,12 +154,5 @@ impl Account {
     }
 }
 
-impl Attempt {
-    /// From 1; 0, where nobody counts, is the first as well.
-    pub(crate) fn numbered(attempt: u32) -> Self {
-        if attempt <= 1 { Self::First } else { Self::Retry }
-    }
-}
-
 #[cfg(test)]
 mod tests;
