@@ -139,7 +139,7 @@ pub use self::runs::{
     RunEvent, RunEvents, RunHandle, RunNotice, RunNotices, RunOver, RunQueue, RunQueueBuilder, RunStats, StartError,
     StartRun, TokenBudget, UnknownRun, UserRuns,
 };
-pub use self::snapshot::{ByPriority, Condition, LaneSnapshot, LastChange, PoolSnapshot, Snapshot};
+pub use self::snapshot::{ByPriority, Condition, LaneSnapshot, LastChange, PoolSnapshot, QuotaSnapshot, Snapshot};
 pub use self::usage::{CachedInput, Reading, Usage, UsageTap};
 
 /// Any error, boxed: what services under this layer fail with.

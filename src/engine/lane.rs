@@ -7,7 +7,7 @@ use super::health::Health;
 use super::policy::LanePolicy;
 use super::pool::LEASE;
 use super::queue::Queue;
-use super::quota::{Quota, Spent};
+use super::quota::{Quota, QuotaView};
 use super::steering::Steering;
 use super::time::Time;
 use super::totals::Totals;
@@ -27,7 +27,6 @@ pub(crate) struct Lane {
     /// Its budgets per minute.
     pub(super) quota: Option<Box<Quota>>,
     pub(super) asked: AskedByWaiters,
-    pub(super) spent: Spent,
     pub(super) totals: Totals,
     queued_since: Option<Time>,
     /// Where the pool lists this lane while its queue is not empty.
@@ -46,8 +45,8 @@ pub(crate) struct LaneView {
     pub(crate) is_saturated: bool,
     /// Refusals and failures are many: see [`Health::is_degraded`].
     pub(crate) is_degraded: bool,
-    /// What is left of its budgets per minute, and what was spent.
-    pub(crate) quota: Option<([Option<f64>; 4], Spent)>,
+    /// Of its own budgets per minute.
+    pub(crate) quota: Option<QuotaView>,
     pub(crate) totals: Totals,
 }
 
@@ -60,7 +59,6 @@ impl Lane {
             health: Health::default(),
             quota: None,
             asked: AskedByWaiters::default(),
-            spent: Spent::default(),
             totals: Totals::default(),
             queued_since: None,
             listed_at: None,
@@ -106,7 +104,7 @@ impl Lane {
             timeouts: self.window.timeouts(now),
             is_saturated: self.queued_since.is_some_and(|since| now.since(since) >= SATURATED_AFTER),
             is_degraded: self.health.is_degraded(now),
-            quota: self.quota.as_mut().map(|quota| (quota.left(now), self.spent)),
+            quota: self.quota.as_mut().map(|quota| quota.view(now)),
             totals: self.totals,
         }
     }

@@ -9,11 +9,12 @@ use super::clock;
 use super::key::LaneKey;
 use super::permit::Permit;
 use super::pool::{Pool, seed};
-use super::tokens::Tokens;
+use super::tokens::ReportedTokens;
 use crate::config::{Guards, Policy, Quota};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
+use crate::engine::quota::{Spent, Tokens};
 use crate::engine::step::LaneId;
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
@@ -76,7 +77,9 @@ pub(crate) struct LaneInner {
     unsaid_output: AtomicU32,
     /// Its controller is of the user's own making: a reload leaves it alone.
     is_steered_by_user: bool,
-    pub(super) tokens: Tokens,
+    /// What is charged where a call does not say has been told once.
+    has_assumed: AtomicBool,
+    pub(super) reported: ReportedTokens,
     /// Looked up since the registry last searched for lanes to evict.
     pub(super) is_recent: AtomicBool,
 }
@@ -101,7 +104,8 @@ impl LaneInner {
             meters,
             guards: cells,
             unsaid_output: AtomicU32::new(0),
-            tokens: Tokens::default(),
+            has_assumed: AtomicBool::new(false),
+            reported: ReportedTokens::default(),
             is_steered_by_user,
             is_recent,
         }
@@ -110,6 +114,14 @@ impl LaneInner {
     /// What a call is charged for its answer that does not say how long it may be; `None`: calls here are not charged.
     pub(crate) fn unsaid_output(&self) -> Option<u32> {
         Some(self.unsaid_output.load(Ordering::Relaxed)).filter(|tokens| *tokens > 0)
+    }
+
+    /// What a call is charged that does not say how long its answer may be: `unsaid`, which is told once.
+    pub(crate) fn assume_output(&self, unsaid: u32) -> u32 {
+        if !self.has_assumed.load(Ordering::Relaxed) && !self.has_assumed.swap(true, Ordering::Relaxed) {
+            trace::assumed(&self.key, unsaid);
+        }
+        unsaid
     }
 
     pub(super) fn charge_unsaid(&self, tokens: u32) {
@@ -163,8 +175,21 @@ impl LaneInner {
     }
 
     pub(super) fn report_usage(&self, usage: Usage) {
-        self.tokens.add(usage);
+        self.reported.add(usage);
         self.meters.used(usage);
+    }
+
+    #[inline]
+    pub(super) fn report_spent(&self, spent: Spent) {
+        if !spent.is_nothing() {
+            self.meters.spent(spent);
+        }
+    }
+
+    /// A call was refused because of its tokens.
+    #[cold]
+    pub(super) fn report_rejected(&self, tokens: Tokens) {
+        self.meters.rejected(tokens);
     }
 
     pub(super) fn report_settled(&self, outcome: Outcome, held: Duration, first_byte: Option<Duration>) {

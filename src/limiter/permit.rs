@@ -202,12 +202,13 @@ impl Permit {
             answer_bytes: self.bytes,
             reported: reading.map_or_else(Reported::default, reported),
         };
-        lane.pool.step(lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
+        let spent = lane.pool.step(lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
         let first_byte = (self.first_byte_at != Time::ZERO).then(|| self.first_byte_at.since(grant.granted_at));
         let usage = reading.map(|reading| reading.usage);
         if let Some(usage) = usage {
             lane.report_usage(usage);
         }
+        lane.report_spent(spent);
         lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);
         if let Some(life) = &self.life {
             let ended = CallEvent::Ended { outcome: verdict.outcome(), usage: usage.as_ref() };

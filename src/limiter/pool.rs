@@ -15,12 +15,11 @@ use super::shared::Shared;
 use super::timer;
 use crate::config::{Policy, Quota};
 use crate::engine::change::ChangeKind;
-use crate::engine::pool::{self as engine, Figures};
+use crate::engine::pool::{self as engine, Figures, PoolView};
 use crate::engine::queue::WaiterId;
 use crate::engine::steering::Steering;
 use crate::engine::step::{Change, Effects, Grant, LaneId, Whose};
 use crate::engine::time::Time;
-use crate::engine::valve::ValveView;
 use crate::meters::{Meters, Shifted};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::trace;
@@ -218,8 +217,8 @@ impl Pool {
         });
     }
 
-    /// The pool's own slots.
-    pub(super) fn view(&self, now: Time) -> ValveView {
+    /// The pool's own slots and budgets.
+    pub(super) fn view(&self, now: Time) -> PoolView {
         self.step_all(|state, effects| state.engine.own_view(now, effects))
     }
 

@@ -43,7 +43,7 @@ impl Bench {
 
     fn left(&mut self, lane: LaneId) -> f64 {
         let view = self.step(|pool, now, effects| pool.view(lane, now, effects));
-        view.quota.expect("it has one").0[1].expect("in tokens")
+        view.quota.expect("it has one").left[1].expect("in tokens")
     }
 
     /// Until the engine next wants to be called.
@@ -151,7 +151,7 @@ fn a_refusal_gives_all_of_it_back_and_an_answer_what_it_did_not_use() {
     bench.end_with(lane, refused, Outcome::ClientError, Reported::default());
     bench.end_with(lane, answered, Outcome::Success, USED);
     assert_eq!(bench.left(lane), 59_900.0);
-    let spent = bench.pool.lane(lane).spent;
+    let spent = bench.step(|pool, now, effects| pool.view(lane, now, effects)).quota.unwrap().spent;
     assert_eq!((spent.admitted, spent.refunded), (30_000, 29_900));
 }
 
