@@ -120,7 +120,7 @@ pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};
-pub use self::engine::quota::{Dimension, WhenShort};
+pub use self::engine::quota::{Dimension, FollowHeaders, WhenShort};
 pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::http::{

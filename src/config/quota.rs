@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
-use crate::engine::quota::{QuotaPolicy, WhenShort};
+use crate::engine::quota::{FollowHeaders, QuotaPolicy, WhenShort};
 
 /// What a provider allows per minute, in up to four dimensions at once. Each may be left out, and then does not bind.
 ///
@@ -61,6 +61,11 @@ pub struct Quota {
     pub max_output: u32,
     /// What becomes of a call for which there is not enough left. Default: it waits in line.
     pub when_short: WhenShort,
+    /// Whether what is left is lowered to what the headers of answers say remains: of this many requests or tokens others who
+    /// use the same account may have had their share. Default: it is not. Read are `x-ratelimit-remaining-requests` and
+    /// `-tokens`, and `anthropic-ratelimit-requests-remaining`, `-tokens-remaining`, `-input-tokens-remaining` and
+    /// `-output-tokens-remaining`, each in the dimension of its name.
+    pub follow_headers: FollowHeaders,
 }
 
 impl Default for Quota {
@@ -73,6 +78,7 @@ impl Default for Quota {
             burst: Duration::from_secs(60),
             max_output: 4_096,
             when_short: WhenShort::Queue,
+            follow_headers: FollowHeaders::Off,
         }
     }
 }
@@ -83,6 +89,6 @@ impl Quota {
     }
 
     pub(crate) fn policy(&self) -> QuotaPolicy {
-        QuotaPolicy { per_minute: self.per_minute(), burst: self.burst }
+        QuotaPolicy { per_minute: self.per_minute(), burst: self.burst, follow_headers: self.follow_headers }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::controller::{Controller, Mark, Sample, Sent};
 use super::outcome::{Pause, Verdict};
-use super::quota::{Reported, Tokens};
+use super::quota::{Remaining, Reported, Tokens};
 use super::time::Time;
 
 #[derive(Debug)]
@@ -50,6 +50,7 @@ pub(crate) struct Ending {
     pub(crate) further_chunks: u32,
     pub(crate) answer_bytes: u32,
     pub(crate) reported: Reported,
+    pub(crate) remaining: Option<Remaining>,
 }
 
 /// What is kept with a call that a controller was told of.
@@ -125,7 +126,8 @@ impl fmt::Debug for RequestFacts {
 
 impl From<Verdict> for Ending {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, first_byte_at: Time::ZERO, further_chunks: 0, answer_bytes: 0, reported: Reported::default() }
+        let reported = Reported::default();
+        Self { verdict, first_byte_at: Time::ZERO, further_chunks: 0, answer_bytes: 0, reported, remaining: None }
     }
 }
 

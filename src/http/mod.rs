@@ -14,6 +14,7 @@ mod layer;
 mod model_scan;
 pub(crate) mod options;
 mod peek_body;
+mod remaining;
 pub(crate) mod retry_after;
 mod service;
 mod telemetry;

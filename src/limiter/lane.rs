@@ -10,11 +10,11 @@ use super::key::LaneKey;
 use super::permit::Permit;
 use super::pool::{Pool, seed};
 use super::tokens::ReportedTokens;
-use crate::config::{Guards, Policy, Quota};
+use crate::config::{Charging, Guards, Policy, Quota};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
-use crate::engine::quota::{Spent, Tokens};
+use crate::engine::quota::{FollowHeaders, Spent, Tokens};
 use crate::engine::step::LaneId;
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
@@ -75,6 +75,7 @@ pub(crate) struct LaneInner {
     guards: GuardCells,
     /// 0: calls are not charged.
     unsaid_output: AtomicU32,
+    follows_headers: AtomicBool,
     /// Its controller is of the user's own making: a reload leaves it alone.
     is_steered_by_user: bool,
     /// What is charged where a call does not say has been told once.
@@ -104,6 +105,7 @@ impl LaneInner {
             meters,
             guards: cells,
             unsaid_output: AtomicU32::new(0),
+            follows_headers: AtomicBool::new(false),
             has_assumed: AtomicBool::new(false),
             reported: ReportedTokens::default(),
             is_steered_by_user,
@@ -124,8 +126,14 @@ impl LaneInner {
         unsaid
     }
 
-    pub(super) fn charge_unsaid(&self, tokens: u32) {
-        self.unsaid_output.store(tokens, Ordering::Relaxed);
+    pub(crate) fn follows_headers(&self) -> bool {
+        self.follows_headers.load(Ordering::Relaxed)
+    }
+
+    /// Calls are charged like this from now on.
+    pub(super) fn charge(&self, charging: Charging) {
+        self.unsaid_output.store(charging.unsaid_output, Ordering::Relaxed);
+        self.follows_headers.store(charging.follow_headers == FollowHeaders::On, Ordering::Relaxed);
     }
 
     pub(crate) fn guards(&self) -> Guards {
@@ -139,7 +147,7 @@ impl LaneInner {
         self.pool.step(self, |state, effects| {
             let Some(before) = state.adopt_for_lane(self.id, policy) else { return };
             self.guards.set(rules.guards);
-            self.charge_unsaid(self.pool.max_output(policy.lane_quota(&self.key), policy));
+            self.charge(policy.charging(&self.key));
             state.engine.handle_timeout(now, effects);
             if self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key) {
                 state.engine.set_lane_policy(self.id, rules.admission, effects);

@@ -101,10 +101,9 @@ impl Pool {
         let id = state.engine.add_lane(rules.admission, steering);
         let quota = policy.lane_quota(&key);
         state.engine.set_lane_quota(id, quota.map(Quota::policy), clock::now());
-        let max_output = self.max_output(quota, policy);
         let place = Place { pool: self.clone(), id, is_steered_by_user };
         let lane = Arc::new(LaneInner::new(key, place, meters, rules.guards));
-        lane.charge_unsaid(max_output);
+        lane.charge(policy.charging(&lane.key));
         if state.lanes.len() <= id.index() {
             state.lanes.resize_with(id.index() + 1, Entry::default);
         }
@@ -112,11 +111,6 @@ impl Pool {
             Entry { lane: Arc::downgrade(&lane), policy: Some(policy.clone()), told: Figures::default() };
         state.tell(&lane);
         lane
-    }
-
-    /// What a call of a lane with this quota is charged for its answer where it says nothing; 0: nobody is charged.
-    pub(super) fn max_output(&self, of_lane: Option<&Quota>, policy: &Policy) -> u32 {
-        of_lane.or_else(|| policy.pool_quota(self.key.endpoint(), self.key.kind())).map_or(0, |quota| quota.max_output)
     }
 
     /// Steps the engine for one lane.

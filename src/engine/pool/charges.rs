@@ -97,6 +97,10 @@ impl Pool {
             if outcome == Outcome::Overload {
                 quota.slow_down(sent_at, now);
             }
+            // Last: what comes back of a refused call is no more than what the provider says there is.
+            if let Some(remaining) = ending.remaining {
+                quota.lower_to(remaining, now);
+            }
         }
         Spent::of(charged, used.tokens)
     }

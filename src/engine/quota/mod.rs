@@ -72,6 +72,23 @@ pub enum WhenShort {
     Refuse,
 }
 
+/// Whether what the provider says remains is believed.
+///
+/// ```
+/// assert_eq!(serde_json::to_string(&tower_inflight::FollowHeaders::Off)?, r#""off""#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum FollowHeaders {
+    /// The budget counts the calls that pass through it, and nothing else. The default.
+    #[default]
+    Off,
+    /// The budget is lowered to what the headers of an answer say remains, if that is less. It is never raised by them.
+    On,
+}
+
 /// What a lane or pool may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaPolicy {
@@ -79,6 +96,7 @@ pub(crate) struct QuotaPolicy {
     pub(crate) per_minute: [Option<u64>; 4],
     /// A bucket holds what comes in this time.
     pub(crate) burst: Duration,
+    pub(crate) follow_headers: FollowHeaders,
 }
 
 /// Tokens of one call: what it may use, or what it did.
@@ -152,9 +170,18 @@ pub(crate) struct QuotaView {
     pub(crate) spent: Spent,
 }
 
+/// What the provider said remains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remaining {
+    pub(crate) said_at: Time,
+    /// By [`Dimension`].
+    pub(crate) left: [Option<u64>; 4],
+}
+
 #[derive(Debug)]
 pub(crate) struct Quota {
     buckets: [Option<Bucket>; 4],
+    follow_headers: FollowHeaders,
     /// Refusals of calls sent before this have been heeded.
     slowed_at: Time,
     spent: Spent,
@@ -163,11 +190,17 @@ pub(crate) struct Quota {
 impl Quota {
     pub(crate) fn new(policy: QuotaPolicy, now: Time) -> Self {
         let bucket = |per_minute: Option<u64>| per_minute.map(|it| Bucket::new(it, policy.burst, now));
-        Self { buckets: policy.per_minute.map(bucket), slowed_at: Time::ZERO, spent: Spent::default() }
+        Self {
+            buckets: policy.per_minute.map(bucket),
+            follow_headers: policy.follow_headers,
+            slowed_at: Time::ZERO,
+            spent: Spent::default(),
+        }
     }
 
     /// Another policy; what was used stays used.
     pub(crate) fn set_policy(&mut self, policy: QuotaPolicy, now: Time) {
+        self.follow_headers = policy.follow_headers;
         for (bucket, per_minute) in self.buckets.iter_mut().zip(policy.per_minute) {
             match (bucket.as_mut(), per_minute) {
                 (Some(bucket), Some(per_minute)) => bucket.resize(per_minute, policy.burst, now),
@@ -228,11 +261,14 @@ impl Quota {
         }
     }
 
-    /// The provider says how much is left.
-    pub(crate) fn lower_to(&mut self, left: [Option<u64>; 4], now: Time) {
-        for (bucket, left) in self.buckets.iter_mut().zip(left) {
+    /// The provider said how much is left, where that is to be believed.
+    pub(crate) fn lower_to(&mut self, remaining: Remaining, now: Time) {
+        if self.follow_headers == FollowHeaders::Off {
+            return;
+        }
+        for (bucket, left) in self.buckets.iter_mut().zip(remaining.left) {
             if let (Some(bucket), Some(left)) = (bucket, left) {
-                bucket.lower_to(left, now);
+                bucket.lower_to(left, remaining.said_at, now);
             }
         }
     }
@@ -302,8 +338,12 @@ mod tests {
         Time::from_epoch(Duration::from_secs(secs))
     }
 
+    fn policy(per_minute: [Option<u64>; 4]) -> QuotaPolicy {
+        QuotaPolicy { per_minute, burst: Duration::from_secs(60), follow_headers: FollowHeaders::On }
+    }
+
     fn quota(per_minute: [Option<u64>; 4]) -> Quota {
-        Quota::new(QuotaPolicy { per_minute, burst: Duration::from_secs(60) }, at(0))
+        Quota::new(policy(per_minute), at(0))
     }
 
     const CALL: Tokens = Tokens { input: 3_000, output: 1_000 };
@@ -378,10 +418,22 @@ mod tests {
     }
 
     #[test]
+    fn the_provider_is_believed_where_that_is_asked_for_and_only_when_it_says_less() {
+        let limited = [Some(10), Some(10_000), None, None];
+        let says = |left| Remaining { said_at: at(0), left };
+        let mut quota = quota(limited);
+        quota.lower_to(says([Some(4), Some(20_000), Some(0), None]), at(0));
+        assert_eq!(quota.view(at(0)).left, [Some(4.0), Some(10_000.0), None, None]);
+        quota.set_policy(QuotaPolicy { follow_headers: FollowHeaders::Off, ..policy(limited) }, at(0));
+        quota.lower_to(says([Some(0); 4]), at(0));
+        assert_eq!(quota.view(at(0)).left, [Some(4.0), Some(10_000.0), None, None]);
+    }
+
+    #[test]
     fn another_policy_keeps_what_was_used() {
         let mut quota = quota([None, Some(10_000), None, None]);
         quota.take(Tokens { input: 4_000, output: 0 });
-        let policy = QuotaPolicy { per_minute: [Some(5), Some(5_000), None, None], burst: Duration::from_secs(60) };
+        let policy = policy([Some(5), Some(5_000), None, None]);
         quota.set_policy(policy, at(0));
         assert_eq!(quota.view(at(0)).left, [Some(5.0), Some(5_000.0), None, None]);
         quota.take(CALL);
