@@ -88,7 +88,7 @@ impl Policy {
                 apply(entry, &mut rules);
             }
         }
-        rules.admission.when_short = self.lane_quota(lane).map_or(WhenShort::Queue, |quota| quota.when_short);
+        rules.admission.when_short = self.quotas(lane).next().map_or(WhenShort::Queue, |quota| quota.when_short);
         rules
     }
 
@@ -122,9 +122,13 @@ impl Policy {
         budget.map(RetryBudget::policy)
     }
 
+    /// The lane's own, then that of its pool.
+    fn quotas(&self, lane: &LaneKey) -> impl Iterator<Item = &Quota> + Clone {
+        [self.lane_quota(lane), self.pool_quota(lane.endpoint(), lane.kind())].into_iter().flatten()
+    }
+
     pub(crate) fn charging(&self, lane: &LaneKey) -> Charging {
-        let quotas = [self.lane_quota(lane), self.pool_quota(lane.endpoint(), lane.kind())];
-        let mut quotas = quotas.into_iter().flatten();
+        let mut quotas = self.quotas(lane);
         let follows = quotas.clone().any(|quota| quota.follow_headers == FollowHeaders::On);
         Charging {
             unsaid_output: quotas.next().map_or(0, |quota| quota.max_output),
