@@ -57,7 +57,8 @@ pub struct Quota {
     /// providers allow. A shorter one smooths the load, and bounds the largest call.
     #[serde(with = "duration::text")]
     pub burst: Duration,
-    /// Tokens of an answer that a call is charged which does not say how many it wants at most. Default 4,096.
+    /// Tokens of an answer that a call is charged which does not say how many it wants at most. Default 4,096. Embeddings
+    /// and reranking have no such answer, and are not charged for one.
     pub max_output: u32,
     /// What becomes of a call for which there is not enough left. Default: it waits in line.
     pub when_short: WhenShort,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::acquire::{self, Acquire};
 use super::call::Call;
 use super::clock;
-use super::key::LaneKey;
+use super::key::{Kind, LaneKey};
 use super::permit::Permit;
 use super::pool::{Pool, seed};
 use super::tokens::ReportedTokens;
@@ -118,8 +118,12 @@ impl LaneInner {
         Some(self.unsaid_output.load(Ordering::Relaxed)).filter(|tokens| *tokens > 0)
     }
 
-    /// What a call is charged that does not say how long its answer may be: `unsaid`, which is told once.
+    /// What a call is charged that does not say how long its answer may be: `unsaid`, which is told once. An embedding has
+    /// no such answer.
     pub(crate) fn assume_output(&self, unsaid: u32) -> u32 {
+        if self.key.kind() == Kind::Embedding {
+            return 0;
+        }
         if !self.has_assumed.load(Ordering::Relaxed) && !self.has_assumed.swap(true, Ordering::Relaxed) {
             trace::assumed(&self.key, unsaid);
         }
