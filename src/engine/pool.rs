@@ -381,11 +381,8 @@ impl Pool {
         effects: &mut Effects,
     ) -> Spent {
         let Told { sending, in_lane, in_pool, charged } = self.told.remove(told);
-        let spent = if self.is_charged(id) {
-            self.settle_charge(id, charged, grant.granted_at, &ending, now)
-        } else {
-            Spent::default()
-        };
+        let spent = charged
+            .map_or_else(Spent::default, |charged| self.settle_charge(id, charged, grant.granted_at, &ending, now));
         let changes = &mut effects.changes_of(Whose::Lane(id));
         self.lane_mut(id).valve.on_end(&ending, sending, in_lane, now, changes);
         self.valve.on_end(&ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
@@ -623,7 +620,8 @@ impl Pool {
         let in_lane = lane.valve.on_sent(sending, &mut effects.changes_of(Whose::Lane(id)));
         let in_pool =
             self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
-        let told = self.told.insert(Told { sending, in_lane, in_pool, charged: tokens });
+        let charged = self.is_charged(id).then_some(tokens);
+        let told = self.told.insert(Told { sending, in_lane, in_pool, charged });
         self.follow(id, now, effects);
         Grant { told: Some(told), ..grant }
     }

@@ -70,8 +70,8 @@ pub(super) struct Told {
     pub(super) sending: Sending,
     pub(super) in_lane: Track,
     pub(super) in_pool: Track,
-    /// What it was charged.
-    pub(super) charged: Tokens,
+    /// `None`: there was no budget when it was sent, and none that came since gives back what it never took.
+    pub(super) charged: Option<Tokens>,
 }
 
 /// A call at the moment it was sent.
