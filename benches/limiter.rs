@@ -16,11 +16,12 @@ use std::time::Duration;
 use support::{AtMost, MANY, Passes, Stopwatch, ratio, runtime, time};
 use throttle_net::{AdaptiveLimiter, Aimd, Queue};
 use tokio::sync::Semaphore;
-use tower_inflight::{Outcome, Priority};
-use waiters::{LIMIT, calls, class, lane, tenant};
+use tower_inflight::{Call, Lane, Outcome, Priority, Usage};
+use waiters::{LIMIT, calls, class, lane, metered, tenant};
 
 fn main() {
     ratio("acquire_vs_tokio", AtMost(1.6), MANY, acquire_ours, acquire_tokio);
+    ratio("grant_with_tokens_vs_without", AtMost(1.2), MANY, || grant(&metered()), || grant(&lane()));
     ratio("handoff_64_vs_tokio", AtMost(1.0), MANY, || handoff(64, 10, &Ours), || handoff(64, 10, &Tokio));
     ratio(
         "handoff_100k_vs_tokio",
@@ -55,6 +56,19 @@ fn acquire_tokio() -> f64 {
         for _ in 0..ACQUIRES {
             let permit = semaphore.clone().acquire_owned().await.expect("a free slot");
             drop(black_box(permit));
+        }
+        watch.per(ACQUIRES)
+    })
+}
+
+/// A call of 3,000 tokens that may answer with 1,000 and answers with 400.
+fn grant(lane: &Lane) -> f64 {
+    runtime().block_on(async {
+        let watch = Stopwatch::start();
+        for _ in 0..ACQUIRES {
+            let call = Call::from(Priority::Default).with_tokens(3_000, 1_000);
+            let permit = lane.acquire(call).await.expect("a free slot");
+            black_box(permit).settle_with_usage(Outcome::Success, Usage::new(3_000, 400));
         }
         watch.per(ACQUIRES)
     })
@@ -140,7 +154,7 @@ fn cancel<P: Peer>(peer: &P) -> f64 {
 struct Ours;
 
 #[derive(Clone)]
-struct OurCaller(tower_inflight::Lane, tower_inflight::Call);
+struct OurCaller(Lane, Call);
 
 impl Peer for Ours {
     type Caller = OurCaller;

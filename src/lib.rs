@@ -131,7 +131,7 @@ pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};
-pub use self::engine::quota::{Dimension, WhenShort};
+pub use self::engine::quota::{Dimension, FollowHeaders, WhenShort};
 pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::fallback::{Fallback, FallbackFuture, FallbackLayer};
@@ -151,7 +151,7 @@ pub use self::runs::{
     RunEvent, RunEvents, RunHandle, RunNotice, RunNotices, RunOver, RunQueue, RunQueueBuilder, RunStats, StartError,
     StartRun, TokenBudget, UnknownRun, UserRuns,
 };
-pub use self::snapshot::{ByPriority, Condition, LaneSnapshot, LastChange, PoolSnapshot, Snapshot};
+pub use self::snapshot::{ByPriority, Condition, LaneSnapshot, LastChange, PoolSnapshot, QuotaSnapshot, Snapshot};
 pub use self::usage::{CachedInput, Reading, Usage, UsageTap};
 
 /// Any error, boxed: what services under this layer fail with.

@@ -16,6 +16,7 @@ use crate::engine::breaker::BreakerState;
 use crate::engine::outcome::Outcome;
 use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
+use crate::engine::quota::{Spent, Tokens};
 use crate::engine::totals::Reason;
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::usage::Usage;
@@ -48,6 +49,7 @@ pub(crate) struct Meters {
     /// Only lanes whose breaker ever opened have it.
     breaker: Lazy<Gauge>,
     tokens: Lazy<TokenCounters>,
+    budget: Lazy<BudgetCounters>,
 }
 
 /// What every lane has from the start, so that it shows as zero and not as missing.
@@ -65,6 +67,13 @@ struct TokenCounters {
     input: Counter,
     output: Counter,
     unknown: Counter,
+}
+
+/// Only lanes whose calls are charged have them.
+struct BudgetCounters {
+    admitted: Counter,
+    refunded: Counter,
+    rejected: Counter,
 }
 
 /// A count that a gauge shows.
@@ -88,7 +97,7 @@ pub(crate) struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 14] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 17] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -107,6 +116,13 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 14] = [
     ("tokens_input_total", metrics::Unit::Count, "Tokens of input that answers reported."),
     ("tokens_output_total", metrics::Unit::Count, "Tokens of output that answers reported."),
     ("usage_unknown_total", metrics::Unit::Count, "Answers that were read for their usage and reported none."),
+    (
+        "tokens_admitted_total",
+        metrics::Unit::Count,
+        "Tokens that calls were charged before they were sent; counted when the calls are over.",
+    ),
+    ("tokens_refunded_total", metrics::Unit::Count, "Of the tokens admitted, those that came back unused."),
+    ("tokens_rejected_total", metrics::Unit::Count, "Tokens of calls that a budget per minute refused."),
 ];
 
 impl Meters {
@@ -126,6 +142,7 @@ impl Meters {
             pauses: Lazy::default(),
             breaker: Lazy::default(),
             tokens: Lazy::default(),
+            budget: Lazy::default(),
         }
     }
 
@@ -257,6 +274,29 @@ impl Meters {
             tokens.input.increment(usage.input_tokens.unwrap_or(0));
             tokens.output.increment(usage.output_tokens.unwrap_or(0));
         });
+    }
+
+    pub(crate) fn spent(&self, spent: Spent) {
+        contained(|| {
+            let budget = self.budget();
+            budget.admitted.increment(spent.admitted);
+            budget.refunded.increment(spent.refunded);
+        });
+    }
+
+    pub(crate) fn rejected(&self, tokens: Tokens) {
+        contained(|| self.budget().rejected.increment(tokens.sum()));
+    }
+
+    fn budget(&self) -> &BudgetCounters {
+        self.budget.get_or_make(|| {
+            let counter = |what: &str| metrics::counter!(self.name(what), "lane" => self.lane.clone());
+            BudgetCounters {
+                admitted: counter("tokens_admitted_total"),
+                refunded: counter("tokens_refunded_total"),
+                rejected: counter("tokens_rejected_total"),
+            }
+        })
     }
 
     #[inline]

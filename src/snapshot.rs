@@ -9,7 +9,9 @@ use serde::{Serialize, Serializer};
 use crate::engine::breaker::BreakerState;
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
+use crate::engine::pool::PoolView;
 use crate::engine::priority::Priority;
+use crate::engine::quota::QuotaView;
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::engine::valve::{LimitChange, ValveView};
@@ -42,7 +44,7 @@ pub struct Snapshot {
     pub generated_at: SystemTime,
     /// By name.
     pub lanes: Vec<LaneSnapshot>,
-    /// Those with slots of their own, by name.
+    /// Those with slots or budgets of their own, by name.
     pub pools: Vec<PoolSnapshot>,
 }
 
@@ -107,6 +109,51 @@ pub struct LaneSnapshot {
     pub tokens_output: u64,
     /// Answers that were read for their usage and reported none.
     pub usage_unknown: u64,
+    /// What is left of its budgets per minute; missing where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaSnapshot>,
+}
+
+/// What is left of budgets per minute, and what became of the tokens that calls were charged.
+///
+/// A dimension that is not limited is `None`, and missing in JSON. Below zero, calls have used more than they were charged,
+/// and that is repaid before anybody else is admitted.
+///
+/// ```
+/// use tower_inflight::{Call, LaneKey, Limiter, Outcome, Priority, Quota, Usage};
+///
+/// let quota = Quota { tokens_per_minute: Some(90_000), ..Quota::default() };
+/// let limiter = Limiter::builder().quota(quota).build()?;
+/// let call = Call::new(Priority::Default).with_tokens(3_000, 1_000);
+/// let permit = limiter.try_acquire(&LaneKey::new("local", "gemma"), call)?;
+/// permit.settle_with_usage(Outcome::Success, Usage::new(3_000, 400));
+///
+/// let quota = limiter.snapshot().lanes[0].quota.expect("it has one");
+/// assert_eq!((quota.tokens_admitted, quota.tokens_refunded), (4_000, 600));
+/// assert_eq!(quota.requests_left, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QuotaSnapshot {
+    /// Requests that may be sent now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_left: Option<i64>,
+    /// Tokens of prompts and answers together that may be charged now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_left: Option<i64>,
+    /// Tokens of prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_tokens_left: Option<i64>,
+    /// Tokens of answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_tokens_left: Option<i64>,
+    /// What calls that are over were charged before they were sent.
+    pub tokens_admitted: u64,
+    /// Of these, what came back unused.
+    pub tokens_refunded: u64,
+    /// What calls used beyond their charge.
+    pub tokens_beyond: u64,
 }
 
 /// What is going on in a lane, in one word: the first of these that applies.
@@ -157,7 +204,7 @@ pub struct LastChange {
     pub cause: &'static str,
 }
 
-/// The state of a pool that has a cap or a controller of its own: the lanes of one endpoint and kind together.
+/// The state of a pool that has a cap, a controller or budgets of its own: the lanes of one endpoint and kind together.
 ///
 /// ```
 /// use tower_inflight::{LaneKey, Limiter, PoolLimit};
@@ -172,7 +219,7 @@ pub struct LastChange {
 pub struct PoolSnapshot {
     /// Its name: that of a lane without a model.
     pub pool: String,
-    /// Most slots in use at once over all its lanes, now.
+    /// Most slots in use at once over all its lanes, now; 0 = unlimited.
     pub limit: u32,
     /// The limit moves between this …
     pub min: u32,
@@ -186,6 +233,9 @@ pub struct PoolSnapshot {
     pub paused_until_s: Option<f64>,
     /// The last time that the limit changed; `null` if it never did.
     pub last_change: Option<LastChange>,
+    /// What is left of the budgets per minute of all its lanes together; missing where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaSnapshot>,
 }
 
 /// A count per class.
@@ -215,12 +265,12 @@ impl Snapshot {
         generated_at: SystemTime,
         now: Time,
         lanes: impl Iterator<Item = (&'a LaneKey, LaneView, TokenTotals)>,
-        pools: impl Iterator<Item = (&'a LaneKey, ValveView)>,
+        pools: impl Iterator<Item = (&'a LaneKey, PoolView)>,
     ) -> Self {
         let mut lanes: Vec<LaneSnapshot> =
             lanes.map(|(key, view, tokens)| LaneSnapshot::of(key, &view, tokens, now)).collect();
         lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
-        let own = pools.filter(|(_, view)| view.limit > 0);
+        let own = pools.filter(|(_, view)| view.valve.limit > 0 || view.quota.is_some());
         let mut pools: Vec<PoolSnapshot> = own.map(|(key, view)| PoolSnapshot::of(key, &view, now)).collect();
         pools.sort_by(|a, b| a.pool.cmp(&b.pool));
         Self { enabled: true, generated_at, lanes, pools }
@@ -272,22 +322,41 @@ impl LaneSnapshot {
             tokens_input: tokens.input,
             tokens_output: tokens.output,
             usage_unknown: tokens.unknown,
+            quota: view.quota.map(QuotaSnapshot::of),
         }
     }
 }
 
 impl PoolSnapshot {
-    fn of(key: &LaneKey, view: &ValveView, now: Time) -> Self {
-        let (min, max) = bounds(view);
+    fn of(key: &LaneKey, view: &PoolView, now: Time) -> Self {
+        let valve = &view.valve;
+        let (min, max) = bounds(valve);
         Self {
             pool: key.to_string(),
-            limit: view.limit,
+            limit: valve.limit,
             min,
             max,
-            reserve: view.reserve,
-            inflight: view.in_use,
-            paused_until_s: view.paused_for.map(seconds),
-            last_change: view.last_change.map(|change| LastChange::of(change, now)),
+            reserve: valve.reserve,
+            inflight: valve.in_use,
+            paused_until_s: valve.paused_for.map(seconds),
+            last_change: valve.last_change.map(|change| LastChange::of(change, now)),
+            quota: view.quota.map(QuotaSnapshot::of),
+        }
+    }
+}
+
+impl QuotaSnapshot {
+    fn of(view: QuotaView) -> Self {
+        let QuotaView { left, spent } = view;
+        let [requests_left, tokens_left, input_tokens_left, output_tokens_left] = left.map(|left| left.map(whole));
+        Self {
+            requests_left,
+            tokens_left,
+            input_tokens_left,
+            output_tokens_left,
+            tokens_admitted: spent.admitted,
+            tokens_refunded: spent.refunded,
+            tokens_beyond: spent.beyond,
         }
     }
 }
@@ -319,6 +388,12 @@ fn bounds(view: &ValveView) -> (u32, u32) {
 
 fn named<const N: usize>(names: [&'static str; N], counts: [u64; N]) -> BTreeMap<&'static str, u64> {
     names.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+}
+
+/// Whole units, and none that is not quite there but for rounding.
+#[expect(clippy::cast_possible_truncation, reason = "no budget has 2^52 units")]
+fn whole(units: f64) -> i64 {
+    (units + 1e-6).floor() as i64
 }
 
 /// To the millisecond: nobody reads more.

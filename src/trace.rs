@@ -30,6 +30,13 @@ mod emit {
         tracing::info!(target: "tower_inflight", %lane, reason = reason.as_str(), "refused");
     }
 
+    pub(crate) fn assumed(lane: &LaneKey, max_output: u32) {
+        tracing::warn!(
+            target: "tower_inflight", %lane, max_output,
+            "calls do not say how long their answers may be: this many tokens are charged for each"
+        );
+    }
+
     pub(crate) fn abandoned(lane: &LaneKey) {
         tracing::debug!(target: "tower_inflight", %lane, "abandoned");
     }
@@ -59,9 +66,10 @@ mod emit {
     pub(crate) fn queued(_: &LaneKey, _: Priority, _: u32) {}
     pub(crate) fn granted(_: &LaneKey, _: Priority, _: Duration) {}
     pub(crate) fn refused(_: &LaneKey, _: Reason) {}
+    pub(crate) fn assumed(_: &LaneKey, _: u32) {}
     pub(crate) fn abandoned(_: &LaneKey) {}
     pub(crate) fn changed(_: &LimitChange<'_>) {}
     pub(crate) fn settled(_: &LaneKey, _: Outcome, _: Duration) {}
 }
 
-pub(crate) use emit::{abandoned, changed, granted, queued, refused, run, settled};
+pub(crate) use emit::{abandoned, assumed, changed, granted, queued, refused, run, settled};

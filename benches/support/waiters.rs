@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tower_inflight::{Call, Lane, LaneKey, LimitConfig, Limiter, Priority};
+use tower_inflight::{Call, Lane, LaneKey, LimitConfig, Limiter, Priority, Quota};
 
 pub(crate) const LIMIT: usize = 8;
 
@@ -13,7 +13,21 @@ const TENANTS: usize = 16;
 
 /// A lane with [`LIMIT`] slots and room for everybody.
 pub(crate) fn lane() -> Lane {
+    lane_of(LimitConfig::default())
+}
+
+/// The same with a budget per minute, which no bench uses up.
+pub(crate) fn metered() -> Lane {
     let mut config = LimitConfig::default();
+    config.quota = Some(Quota {
+        requests_per_minute: Some(1_000_000_000),
+        tokens_per_minute: Some(1_000_000_000_000),
+        ..Quota::default()
+    });
+    lane_of(config)
+}
+
+fn lane_of(mut config: LimitConfig) -> Lane {
     config.max_inflight = u32::try_from(LIMIT).expect("a small limit");
     config.max_queue = 1_000_000;
     config.max_queue_total = 1_000_000;

@@ -28,7 +28,7 @@ pub use self::breaker::BreakerConfig;
 pub use self::error::ConfigError;
 pub use self::lane::LaneOverride;
 pub use self::limit::Limit;
-pub(crate) use self::policy::{Guards, Policy};
+pub(crate) use self::policy::{Charging, Guards, Policy};
 pub use self::pool::PoolLimit;
 pub use self::quota::Quota;
 pub use self::retry_budget::{GrpcThrottling, RetryBudget, RetryRatio, SreThrottling};

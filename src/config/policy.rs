@@ -8,7 +8,7 @@ use super::{BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, PoolLi
 use crate::engine::breaker::BreakerPolicy;
 use crate::engine::pause::PauseBounds;
 use crate::engine::policy::{LanePolicy, SlotPolicy};
-use crate::engine::quota::WhenShort;
+use crate::engine::quota::{FollowHeaders, WhenShort};
 use crate::engine::retry_budget::RetryPolicy;
 use crate::engine::steering::Steering;
 use crate::limiter::key::{Kind, LaneKey};
@@ -34,6 +34,15 @@ pub(crate) struct LaneRules {
 pub(crate) struct Guards {
     pub(crate) first_byte: Option<Duration>,
     pub(crate) idle: Option<Duration>,
+}
+
+/// How calls of a lane are charged, as far as the shell has to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Charging {
+    /// What a call is charged for its answer that does not say how long it may be; 0: nobody is charged.
+    pub(crate) unsaid_output: u32,
+    /// On where the lane's budget or the pool's wants to hear of headers.
+    pub(crate) follow_headers: FollowHeaders,
 }
 
 impl Policy {
@@ -79,7 +88,7 @@ impl Policy {
                 apply(entry, &mut rules);
             }
         }
-        rules.admission.when_short = self.lane_quota(lane).map_or(WhenShort::Queue, |quota| quota.when_short);
+        rules.admission.when_short = self.quotas(lane).next().map_or(WhenShort::Queue, |quota| quota.when_short);
         rules
     }
 
@@ -109,6 +118,20 @@ impl Policy {
         let decided = self.last_override(lane, |entry| entry.retry_budget.as_ref());
         let budget = decided.map_or(self.config.retry_budget.as_ref(), |Switch(budget)| budget.as_ref());
         budget.map(RetryBudget::policy)
+    }
+
+    /// The lane's own, then that of its pool.
+    fn quotas(&self, lane: &LaneKey) -> impl Iterator<Item = &Quota> + Clone {
+        [self.lane_quota(lane), self.pool_quota(lane.endpoint(), lane.kind())].into_iter().flatten()
+    }
+
+    pub(crate) fn charging(&self, lane: &LaneKey) -> Charging {
+        let mut quotas = self.quotas(lane);
+        let follows = quotas.clone().any(|quota| quota.follow_headers == FollowHeaders::On);
+        Charging {
+            unsaid_output: quotas.next().map_or(0, |quota| quota.max_output),
+            follow_headers: if follows { FollowHeaders::On } else { FollowHeaders::Off },
+        }
     }
 
     /// What the last matching override says that says something. The lane's name is made only if one does.

@@ -82,7 +82,8 @@ impl PoolLimit {
         Self { limit, ..Self::new(endpoint, 0) }
     }
 
-    /// What all lanes of the pool may use per minute together: charged beside what each lane may use.
+    /// What all lanes of the pool may use per minute together: charged beside what each lane may use. `max_output` and
+    /// `when_short` are those of the lane's own quota, if it has one.
     #[must_use]
     pub fn quota(self, quota: Quota) -> Self {
         Self { quota: Some(quota), ..self }

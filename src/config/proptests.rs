@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::policy::LaneRules;
 use super::switch::Switch;
 use super::*;
+use crate::engine::quota::{FollowHeaders, Quota as Bucket, Tokens, WhenShort};
 use crate::engine::retry_budget::{Attempt, Retries};
 use crate::engine::time::Time;
 use crate::limiter::key::{Kind, LaneKey};
@@ -43,7 +44,7 @@ fn patterns() -> impl Strategy<Value = String> {
 fn overrides() -> impl Strategy<Value = LaneOverride> {
     let queue = (maybe(durations()), maybe(counts()), maybe(counts()), maybe(counts()));
     let guards = (maybe(agings()), maybe(maybe(durations())), maybe(maybe(durations())));
-    let upstream = (maybe(maybe(breakers())), maybe(maybe(retry_budgets())));
+    let upstream = (maybe(maybe(breakers())), maybe(maybe(retry_budgets())), maybe(quotas()));
     (patterns(), maybe(counts()), maybe(reserves()), queue, guards, upstream).prop_map(
         |(lane, limit, reserve, queue, guards, upstream)| LaneOverride {
             max_inflight: limit,
@@ -57,9 +58,29 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
             idle_timeout: guards.2.map(duration::OrOff),
             breaker: upstream.0.map(Switch),
             retry_budget: upstream.1.map(Switch),
+            quota: upstream.2,
             ..LaneOverride::new(lane)
         },
     )
+}
+
+/// Seldom one that is refused. Boxed: a tree of all these does not fit on the stack of a test.
+fn quotas() -> BoxedStrategy<Quota> {
+    let per_minute = || maybe(prop_oneof![9 => 1_000_u64..1_000_000, 1 => any::<u64>()]);
+    let words = (prop::bool::ANY, prop::bool::ANY);
+    let burst = prop_oneof![9 => Just(Duration::from_secs(60)), 1 => short_durations()];
+    ((per_minute(), per_minute(), per_minute(), per_minute()), burst, counts(), words)
+        .prop_map(|(per_minute, burst, max_output, (refuses, follows))| Quota {
+            requests_per_minute: per_minute.0,
+            tokens_per_minute: per_minute.1,
+            input_tokens_per_minute: per_minute.2,
+            output_tokens_per_minute: per_minute.3,
+            burst,
+            max_output,
+            when_short: if refuses { WhenShort::Refuse } else { WhenShort::Queue },
+            follow_headers: if follows { FollowHeaders::On } else { FollowHeaders::Off },
+        })
+        .boxed()
 }
 
 /// As people write them: of seventeen digits, serde_json may read the last one wrong.
@@ -101,9 +122,16 @@ fn retry_budgets() -> impl Strategy<Value = RetryBudget> {
 
 fn pools() -> impl Strategy<Value = PoolLimit> {
     let kinds = prop::sample::select(vec![Kind::Chat, Kind::Embedding, Kind::Other]);
-    ("[ef*]{1,2}", maybe(kinds), counts(), maybe(reserves())).prop_map(|(endpoint, kind, max_inflight, reserve)| {
-        PoolLimit { endpoint, kind, max_inflight, limit: Limit::Fixed, quota: None, interactive_reserve: reserve }
-    })
+    ("[ef*]{1,2}", maybe(kinds), counts(), maybe(reserves()), maybe(quotas())).prop_map(
+        |(endpoint, kind, max_inflight, interactive_reserve, quota)| PoolLimit {
+            endpoint,
+            kind,
+            max_inflight,
+            limit: Limit::Fixed,
+            quota,
+            interactive_reserve,
+        },
+    )
 }
 
 fn limits() -> impl Strategy<Value = Limit> {
@@ -131,11 +159,12 @@ prop_compose! {
         pools in prop::collection::vec(pools(), 0..3),
         limit in limits(),
         (breaker, retry_budget) in (maybe(breakers()), maybe(retry_budgets())),
+        quota in maybe(quotas()),
     ) -> LimitConfig {
         LimitConfig {
             max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
             max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
-            pools, limit, quota: None, breaker, retry_budget,
+            pools, limit, quota, breaker, retry_budget,
         }
     }
 }
@@ -152,6 +181,10 @@ proptest! {
             let pool = policy.pool(endpoint, Kind::Chat);
             let is_fixed = policy.lane_limit(&lane).is_fixed() && policy.pool_limit(endpoint, Kind::Chat).is_fixed();
             let is_unlimited = is_fixed && (admission.slots.limit, pool.limit) == (0, 0);
+            for quota in [policy.lane_quota(&lane), policy.pool_quota(endpoint, Kind::Chat)].into_iter().flatten() {
+                let call = Tokens { input: 0, output: quota.max_output };
+                prop_assert_eq!(Bucket::new(quota.policy(), Time::ZERO).too_large(call), None);
+            }
             prop_assert!(policy.is_enabled() || is_unlimited);
             prop_assert!(policy.steer_lane(&lane, 1).is_none() == policy.lane_limit(&lane).is_fixed());
             prop_assert!(!admission.pauses.min.is_zero() && admission.pauses.min <= admission.pauses.max);

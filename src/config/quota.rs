@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
-use crate::engine::quota::{QuotaPolicy, WhenShort};
+use crate::engine::quota::{FollowHeaders, QuotaPolicy, WhenShort};
 
 /// What a provider allows per minute, in up to four dimensions at once. Each may be left out, and then does not bind.
 ///
@@ -57,10 +57,16 @@ pub struct Quota {
     /// providers allow. A shorter one smooths the load, and bounds the largest call.
     #[serde(with = "duration::text")]
     pub burst: Duration,
-    /// Tokens of an answer that a call is charged which does not say how many it wants at most. Default 4,096.
+    /// Tokens of an answer that a call is charged which does not say how many it wants at most. Default 4,096. Embeddings
+    /// and reranking have no such answer, and are not charged for one.
     pub max_output: u32,
     /// What becomes of a call for which there is not enough left. Default: it waits in line.
     pub when_short: WhenShort,
+    /// Whether what is left is lowered to what the headers of answers say remains: of this many requests or tokens others who
+    /// use the same account may have had their share. Default: it is not. Read are `x-ratelimit-remaining-requests` and
+    /// `-tokens`, and `anthropic-ratelimit-requests-remaining`, `-tokens-remaining`, `-input-tokens-remaining` and
+    /// `-output-tokens-remaining`, each in the dimension of its name.
+    pub follow_headers: FollowHeaders,
 }
 
 impl Default for Quota {
@@ -73,6 +79,7 @@ impl Default for Quota {
             burst: Duration::from_secs(60),
             max_output: 4_096,
             when_short: WhenShort::Queue,
+            follow_headers: FollowHeaders::Off,
         }
     }
 }
@@ -83,6 +90,6 @@ impl Quota {
     }
 
     pub(crate) fn policy(&self) -> QuotaPolicy {
-        QuotaPolicy { per_minute: self.per_minute(), burst: self.burst }
+        QuotaPolicy { per_minute: self.per_minute(), burst: self.burst, follow_headers: self.follow_headers }
     }
 }

@@ -1,3 +1,5 @@
+mod quota;
+
 use std::time::Duration;
 
 use super::*;

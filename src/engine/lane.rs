@@ -8,7 +8,7 @@ use super::health::Health;
 use super::policy::LanePolicy;
 use super::pool::LEASE;
 use super::queue::Queue;
-use super::quota::{Quota, Spent};
+use super::quota::{Quota, QuotaView};
 use super::retry_budget::Retries;
 use super::steering::Steering;
 use super::time::Time;
@@ -35,7 +35,6 @@ pub(crate) struct Lane {
     pub(super) retries: Retries,
     /// Somebody wants to hear of its calls, or they are charged or held back: kept by the pool, for every call to ask.
     pub(super) is_followed: bool,
-    pub(super) spent: Spent,
     pub(super) totals: Totals,
     queued_since: Option<Time>,
     /// Where the pool lists this lane while its queue is not empty.
@@ -55,8 +54,8 @@ pub(crate) struct LaneView {
     /// Refusals and failures are many: see [`Health::is_degraded`].
     pub(crate) is_degraded: bool,
     pub(crate) breaker: BreakerState,
-    /// What is left of its budgets per minute, and what was spent.
-    pub(crate) quota: Option<([Option<f64>; 4], Spent)>,
+    /// Of its own budgets per minute.
+    pub(crate) quota: Option<QuotaView>,
     pub(crate) totals: Totals,
 }
 
@@ -73,7 +72,6 @@ impl Lane {
             tripped_at: None,
             retries: Retries::new(None),
             is_followed: false,
-            spent: Spent::default(),
             totals: Totals::default(),
             queued_since: None,
             listed_at: None,
@@ -127,7 +125,7 @@ impl Lane {
             is_saturated: self.queued_since.is_some_and(|since| now.since(since) >= SATURATED_AFTER),
             is_degraded: self.health.is_degraded(now),
             breaker: self.breaker.state(now),
-            quota: self.quota.as_mut().map(|quota| (quota.left(now), self.spent)),
+            quota: self.quota.as_mut().map(|quota| quota.view(now)),
             totals: self.totals,
         }
     }

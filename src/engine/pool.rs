@@ -13,7 +13,7 @@ use super::lane::{Lane, LaneView};
 use super::policy::{LanePolicy, SlotPolicy};
 use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
-use super::quota::Quota;
+use super::quota::{Quota, QuotaView, Spent};
 use super::slab::Slab;
 use super::steering::{Ending, Sending, Steering, Told};
 use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Request, Sight, Ticket, Whose};
@@ -33,6 +33,13 @@ pub(crate) struct Figures {
     pub(crate) waiting: [u32; 3],
     /// 0: unlimited.
     pub(crate) limit: u32,
+}
+
+/// The figures of a pool itself at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolView {
+    pub(crate) valve: ValveView,
+    pub(crate) quota: Option<QuotaView>,
 }
 
 #[derive(Debug)]
@@ -325,19 +332,26 @@ impl Pool {
         self.follow(id, now, effects);
     }
 
-    /// A call ended. What it says about the upstream is taken in before its slot is free for the next one.
-    pub(crate) fn settle(&mut self, id: LaneId, grant: &Grant, ending: Ending, now: Time, effects: &mut Effects) {
+    /// A call ended. What it says about the upstream is taken in before its slot is free for the next one. Returns the tokens
+    /// that it was charged, and what became of them.
+    pub(crate) fn settle(
+        &mut self,
+        id: LaneId,
+        grant: &Grant,
+        ending: Ending,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Spent {
         let now = self.advance(now, effects);
         let outcome = ending.verdict.outcome();
         let lane = self.lane_mut(id);
         lane.totals.outcomes[outcome.index()] += 1;
         lane.health.note(outcome, now);
         self.heed(id, grant, ending, now, effects);
-        if let Some(told) = grant.told {
-            self.learn(id, grant, told, ending, now, effects);
-        }
+        let spent = grant.told.map_or_else(Spent::default, |told| self.learn(id, grant, told, ending, now, effects));
         self.give_back(id, grant.class);
         self.dispatch(id, now, effects);
+        spent
     }
 
     /// Takes in what an answer says about waiting. Where the pool is steered as a whole, the whole pool waits.
@@ -358,16 +372,24 @@ impl Pool {
     }
 
     #[cold]
-    fn learn(&mut self, id: LaneId, grant: &Grant, told: u32, ending: Ending, now: Time, effects: &mut Effects) {
+    fn learn(
+        &mut self,
+        id: LaneId,
+        grant: &Grant,
+        told: u32,
+        ending: Ending,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Spent {
         let Told { sending, in_lane, in_pool, charged, pass } = self.told.remove(told);
-        if self.is_charged(id) {
-            self.settle_charge(id, charged, grant.granted_at, &ending, now);
-        }
+        let spent = charged
+            .map_or_else(Spent::default, |charged| self.settle_charge(id, charged, grant.granted_at, &ending, now));
         self.judge(id, pass, grant.granted_at, &ending, now, effects);
         let changes = &mut effects.changes_of(Whose::Lane(id));
         self.lane_mut(id).valve.on_end(&ending, sending, in_lane, now, changes);
         self.valve.on_end(&ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
         self.expect_timeout(id, now);
+        spent
     }
 
     /// Does what is due. Calling it too early or too often is harmless.
@@ -501,10 +523,10 @@ impl Pool {
         Figures { in_use: lane.valve.in_use(), waiting: lane.queue.waiting_by_class(), limit: lane.valve.limit() }
     }
 
-    /// The pool's own slots.
-    pub(crate) fn own_view(&mut self, now: Time, effects: &mut Effects) -> ValveView {
+    /// The pool's own slots and budgets.
+    pub(crate) fn own_view(&mut self, now: Time, effects: &mut Effects) -> PoolView {
         let now = self.advance(now, effects);
-        self.valve.view(now)
+        PoolView { valve: self.valve.view(now), quota: self.quota.as_mut().map(|quota| quota.view(now)) }
     }
 
     pub(crate) fn view(&mut self, id: LaneId, now: Time, effects: &mut Effects) -> LaneView {
@@ -616,7 +638,8 @@ impl Pool {
         let in_pool =
             self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
         self.lane_mut(id).retries.on_sent(facts.attempt(), now);
-        let told = self.told.insert(Told { sending, in_lane, in_pool, charged: tokens, pass });
+        let charged = self.is_charged(id).then_some(tokens);
+        let told = self.told.insert(Told { sending, in_lane, in_pool, charged, pass });
         self.follow(id, now, effects);
         Grant { told: Some(told), ..grant }
     }

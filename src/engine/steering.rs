@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::breaker::Pass;
 use super::controller::{Controller, Mark, Sample, Sent};
 use super::outcome::{Pause, Verdict};
-use super::quota::{Reported, Tokens};
+use super::quota::{Remaining, Reported, Tokens};
 use super::retry_budget::Attempt;
 use super::time::Time;
 
@@ -53,6 +53,7 @@ pub(crate) struct Ending {
     pub(crate) further_chunks: u32,
     pub(crate) answer_bytes: u32,
     pub(crate) reported: Reported,
+    pub(crate) remaining: Option<Remaining>,
 }
 
 /// What is kept with a call that a controller was told of.
@@ -72,8 +73,8 @@ pub(super) struct Told {
     pub(super) sending: Sending,
     pub(super) in_lane: Track,
     pub(super) in_pool: Track,
-    /// What it was charged.
-    pub(super) charged: Tokens,
+    /// `None`: there was no budget when it was sent, and none that came since gives back what it never took.
+    pub(super) charged: Option<Tokens>,
     pub(super) pass: Pass,
 }
 
@@ -141,7 +142,8 @@ impl fmt::Debug for RequestFacts {
 
 impl From<Verdict> for Ending {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, first_byte_at: Time::ZERO, further_chunks: 0, answer_bytes: 0, reported: Reported::default() }
+        let reported = Reported::default();
+        Self { verdict, first_byte_at: Time::ZERO, further_chunks: 0, answer_bytes: 0, reported, remaining: None }
     }
 }
 

@@ -58,6 +58,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// One of which nothing else is known.
+    #[cfg(any(test, feature = "simulator"))]
     pub(crate) fn of(class: Priority) -> Self {
         Self { class, asked: Asked::default(), deadline: Time::NEVER }
     }

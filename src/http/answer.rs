@@ -10,6 +10,7 @@ use super::body::{Hold, ResponseBody};
 use super::classify::Classify;
 use super::error_body::{Peek, Replay};
 use super::guard::Guard;
+use super::remaining::remaining;
 use super::watch::Watch;
 use crate::BoxError;
 use crate::engine::outcome::Verdict;
@@ -54,6 +55,11 @@ pub(crate) fn fate<B: Body>(head: &mut response::Parts, body: &B, is_head: bool,
     let Some(Held { permit, rules, .. }) = held.as_mut() else { return Fate::Free };
     if let Some(admitted) = permit.admitted() {
         head.extensions.insert(admitted);
+    }
+    if permit.follows_headers() {
+        if let Some(left) = remaining(&head.headers) {
+            permit.note_remaining(left);
+        }
     }
     // An answer that is not a success gives its slot back at the head: retry layers keep such a response alive while they
     // sleep and call again, and a limit of 1 would wait for itself.

@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::engine::quota::Tokens;
-
 /// Guesses the tokens of a prompt, for budgets per minute. The default is [`BytesOverFour`].
 ///
 /// What it says is charged before the call is sent, and put right by the usage that the provider reports.
@@ -57,17 +55,23 @@ impl TokenEstimator for BytesOverFour {
 
 const FILE_TOKENS: u32 = 1_000;
 
-/// What a request may use: of its prompt by `estimator`, of its answer what it says, or else `unsaid`.
-pub(crate) fn estimate(
-    estimator: &dyn TokenEstimator,
-    body: Option<&[u8]>,
-    length: Option<u32>,
-    unsaid: u32,
-) -> Tokens {
-    let Some(body) = body else {
-        return Tokens { input: tokens_of(length.unwrap_or(0) as usize), output: unsaid };
-    };
-    Tokens { input: estimator.input_tokens(body), output: Said::read(body).max_output.unwrap_or(unsaid) }
+/// What a request may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Estimate {
+    /// Of its prompt.
+    pub(crate) input: u32,
+    /// Of its answer at most, if it says so.
+    pub(crate) max_output: Option<u32>,
+}
+
+impl Estimate {
+    /// `length` stands for a body that is not there to be read.
+    pub(crate) fn of(estimator: &dyn TokenEstimator, body: Option<&[u8]>, length: Option<u32>) -> Self {
+        let Some(body) = body else {
+            return Self { input: tokens_of(length.unwrap_or(0) as usize), max_output: None };
+        };
+        Self { input: estimator.input_tokens(body), max_output: Said::read(body).max_output }
+    }
 }
 
 fn tokens_of(bytes: usize) -> u32 {
@@ -275,8 +279,9 @@ mod tests {
     #[test]
     fn what_is_no_json_counts_as_text_and_what_nobody_has_as_its_length() {
         assert_eq!(BytesOverFour.input_tokens(b"twelve bytes"), 3);
-        assert_eq!(estimate(&BytesOverFour, None, Some(4_000), 50), Tokens { input: 1_000, output: 50 });
+        let unread = Estimate::of(&BytesOverFour, None, Some(4_000));
+        assert_eq!(unread, Estimate { input: 1_000, max_output: None });
         let deep = [b"{\"content\":".repeat(10_000), b"1".to_vec()].concat();
-        assert_eq!(estimate(&BytesOverFour, Some(&deep), None, 50).output, 50);
+        assert_eq!(Estimate::of(&BytesOverFour, Some(&deep), None).max_output, None);
     }
 }

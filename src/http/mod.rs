@@ -15,6 +15,7 @@ mod model_scan;
 pub(crate) mod options;
 mod peek_body;
 mod relay;
+mod remaining;
 pub(crate) mod retry_after;
 mod service;
 mod telemetry;

@@ -8,7 +8,7 @@ use http::header::CONTENT_LENGTH;
 use http::{Extensions, HeaderMap, Method, Uri};
 
 use super::answer_rules::AnswerRules;
-use super::estimate::{BytesOverFour, TokenEstimator, estimate};
+use super::estimate::{BytesOverFour, Estimate, TokenEstimator};
 use super::lane_key::RequestLane;
 use super::peek_body::Peeked;
 use crate::engine::quota::Tokens;
@@ -172,7 +172,9 @@ impl Options {
         if let Some(unsaid) = lane.unsaid_output() {
             if call.asked.tokens == Tokens::default() {
                 let body = body.filter(|body| body.len() <= self.scan_limit);
-                call.asked.tokens = estimate(&*self.estimator, body, bytes, unsaid);
+                let Estimate { input, max_output } = Estimate::of(&*self.estimator, body, bytes);
+                let output = max_output.unwrap_or_else(|| lane.assume_output(unsaid));
+                call.asked.tokens = Tokens { input, output };
             }
         }
         Acquire::new(lane, call)

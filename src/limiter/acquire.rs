@@ -21,7 +21,7 @@ use crate::engine::asked::Asked;
 use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry};
-use crate::engine::quota::WhenShort;
+use crate::engine::quota::{Tokens, WhenShort};
 use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Request, Sight, Ticket};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
@@ -141,7 +141,7 @@ pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, R
     });
     match granted {
         Ok(grant) => Ok(Permit::new(lane.clone(), grant, None, call.life.as_ref())),
-        Err(refused) => Err(refused.on_arrival(lane)),
+        Err(refused) => Err(refused.on_arrival(lane, call.asked.tokens)),
     }
 }
 
@@ -212,7 +212,7 @@ impl Acquire {
         match granted {
             Ok(grant) => Poll::Ready(Ok(self.granted(grant, None))),
             Err(Arrival::Refused(refused)) => {
-                let refused = refused.on_arrival(lane);
+                let refused = refused.on_arrival(lane, asked.tokens);
                 self.stage = Stage::Done;
                 Poll::Ready(Err(refused))
             }
@@ -390,7 +390,7 @@ pub(super) fn refuse_unasked(lane: &LaneInner, kind: RejectKind) -> Rejected {
         state.engine.refuse(lane.id, kind.reason());
         Refused::new(lane, kind, Bound::None, None, state)
     });
-    refused.on_arrival(lane)
+    refused.on_arrival(lane, Tokens::default())
 }
 
 /// For a call that leaves its line, and is counted as having given up there.
@@ -476,8 +476,11 @@ impl Refused {
         Self { kind, bound, retry_after, in_flight: in_use, limit }
     }
 
-    fn on_arrival(self, lane: &LaneInner) -> Rejected {
+    fn on_arrival(self, lane: &LaneInner, tokens: Tokens) -> Rejected {
         lane.report_refused(self.kind.reason());
+        if matches!(self.kind, RejectKind::Short(_) | RejectKind::TooLarge(_)) {
+            lane.report_rejected(tokens);
+        }
         self.after(lane, Duration::ZERO, None)
     }
 

@@ -6,14 +6,15 @@ use std::time::Duration;
 use super::acquire::{self, Acquire};
 use super::call::Call;
 use super::clock;
-use super::key::LaneKey;
+use super::key::{Kind, LaneKey};
 use super::permit::Permit;
 use super::pool::{Pool, seed};
-use super::tokens::Tokens;
-use crate::config::{Guards, Policy, Quota};
+use super::tokens::ReportedTokens;
+use crate::config::{Charging, Guards, Policy, Quota};
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
+use crate::engine::quota::{FollowHeaders, Spent, Tokens};
 use crate::engine::step::LaneId;
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
@@ -74,9 +75,12 @@ pub(crate) struct LaneInner {
     guards: GuardCells,
     /// 0: calls are not charged.
     unsaid_output: AtomicU32,
+    follows_headers: AtomicBool,
     /// Its controller is of the user's own making: a reload leaves it alone.
     is_steered_by_user: bool,
-    pub(super) tokens: Tokens,
+    /// What is charged where a call does not say has been told once.
+    has_assumed: AtomicBool,
+    pub(super) reported: ReportedTokens,
     /// Looked up since the registry last searched for lanes to evict.
     pub(super) is_recent: AtomicBool,
 }
@@ -101,7 +105,9 @@ impl LaneInner {
             meters,
             guards: cells,
             unsaid_output: AtomicU32::new(0),
-            tokens: Tokens::default(),
+            follows_headers: AtomicBool::new(false),
+            has_assumed: AtomicBool::new(false),
+            reported: ReportedTokens::default(),
             is_steered_by_user,
             is_recent,
         }
@@ -112,8 +118,26 @@ impl LaneInner {
         Some(self.unsaid_output.load(Ordering::Relaxed)).filter(|tokens| *tokens > 0)
     }
 
-    pub(super) fn charge_unsaid(&self, tokens: u32) {
-        self.unsaid_output.store(tokens, Ordering::Relaxed);
+    /// What a call is charged that does not say how long its answer may be: `unsaid`, which is told once. An embedding has
+    /// no such answer.
+    pub(crate) fn assume_output(&self, unsaid: u32) -> u32 {
+        if self.key.kind() == Kind::Embedding {
+            return 0;
+        }
+        if !self.has_assumed.load(Ordering::Relaxed) && !self.has_assumed.swap(true, Ordering::Relaxed) {
+            trace::assumed(&self.key, unsaid);
+        }
+        unsaid
+    }
+
+    pub(crate) fn follows_headers(&self) -> bool {
+        self.follows_headers.load(Ordering::Relaxed)
+    }
+
+    /// Calls are charged like this from now on.
+    pub(super) fn charge(&self, charging: Charging) {
+        self.unsaid_output.store(charging.unsaid_output, Ordering::Relaxed);
+        self.follows_headers.store(charging.follow_headers == FollowHeaders::On, Ordering::Relaxed);
     }
 
     pub(crate) fn guards(&self) -> Guards {
@@ -127,7 +151,7 @@ impl LaneInner {
         self.pool.step(self, |state, effects| {
             let Some(before) = state.adopt_for_lane(self.id, policy) else { return };
             self.guards.set(rules.guards);
-            self.charge_unsaid(self.pool.max_output(policy.lane_quota(&self.key), policy));
+            self.charge(policy.charging(&self.key));
             state.engine.handle_timeout(now, effects);
             if self.is_steered_by_user || before.lane_limit(&self.key) == policy.lane_limit(&self.key) {
                 state.engine.set_lane_policy(self.id, rules.admission, effects);
@@ -165,8 +189,21 @@ impl LaneInner {
     }
 
     pub(super) fn report_usage(&self, usage: Usage) {
-        self.tokens.add(usage);
+        self.reported.add(usage);
         self.meters.used(usage);
+    }
+
+    #[inline]
+    pub(super) fn report_spent(&self, spent: Spent) {
+        if !spent.is_nothing() {
+            self.meters.spent(spent);
+        }
+    }
+
+    /// A call was refused because of its tokens.
+    #[cold]
+    pub(super) fn report_rejected(&self, tokens: Tokens) {
+        self.meters.rejected(tokens);
     }
 
     pub(super) fn report_settled(&self, outcome: Outcome, held: Duration, first_byte: Option<Duration>) {

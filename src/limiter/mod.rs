@@ -156,7 +156,7 @@ impl Limiter {
             (registry.lanes(), registry.pools())
         };
         let now = clock::now();
-        let lanes = lanes.iter().map(|lane| (&*lane.key, lane.view(now), lane.tokens.totals()));
+        let lanes = lanes.iter().map(|lane| (&*lane.key, lane.view(now), lane.reported.totals()));
         let pools = pools.iter().map(|pool| (&pool.key, pool.view(now)));
         Snapshot::of(clock::wall(), now, lanes, pools)
     }

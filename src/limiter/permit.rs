@@ -11,7 +11,7 @@ use super::lane::LaneInner;
 use crate::config::Guards;
 use crate::engine::outcome::{Outcome, Verdict};
 use crate::engine::priority::Priority;
-use crate::engine::quota::Reported;
+use crate::engine::quota::{Remaining, Reported};
 use crate::engine::steering::Ending;
 use crate::engine::step::Grant;
 use crate::engine::time::Time;
@@ -34,6 +34,8 @@ pub struct Permit {
     /// How much of the answer came: pieces of its body, and bytes.
     chunks: u32,
     bytes: u32,
+    /// Few answers say so to somebody who listens: not worth more room in every call.
+    remaining: Option<Box<Remaining>>,
     /// If anybody listens.
     life: Option<Arc<Life>>,
 }
@@ -49,6 +51,7 @@ impl Permit {
             first_byte_at: Time::ZERO,
             chunks: 0,
             bytes: 0,
+            remaining: None,
             life: None,
         }
     }
@@ -58,8 +61,17 @@ impl Permit {
         let attempt = life.map_or(1, |life| life.count_attempt());
         let life = life.filter(|life| life.is_heard()).cloned();
         let Grant { class, waited, .. } = grant;
-        let permit =
-            Self { lane: Some(lane), grant, position, attempt, first_byte_at: Time::ZERO, chunks: 0, bytes: 0, life };
+        let permit = Self {
+            lane: Some(lane),
+            grant,
+            position,
+            attempt,
+            first_byte_at: Time::ZERO,
+            chunks: 0,
+            bytes: 0,
+            remaining: None,
+            life,
+        };
         // The permit exists already: if a recorder or listener panics, the slot is given back.
         if let Some(lane) = &permit.lane {
             lane.report_granted(class, waited);
@@ -142,6 +154,18 @@ impl Permit {
         self.bytes = self.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
+    /// Some budget wants to hear what the provider says remains.
+    #[inline]
+    pub(crate) fn follows_headers(&self) -> bool {
+        self.lane.as_ref().is_some_and(|lane| lane.follows_headers())
+    }
+
+    /// The provider says now how much remains, by dimension. Budgets hear of it when the call ends, after they got back what
+    /// it did not use.
+    pub(crate) fn note_remaining(&mut self, left: [Option<u64>; 4]) {
+        self.remaining = Some(Box::new(Remaining { said_at: clock::now(), left }));
+    }
+
     /// False when the limiter is off.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
@@ -201,13 +225,15 @@ impl Permit {
             further_chunks: self.pieces(reading.as_ref()).saturating_sub(1),
             answer_bytes: self.bytes,
             reported: reading.map_or_else(Reported::default, reported),
+            remaining: self.remaining.as_deref().copied(),
         };
-        lane.pool.step(lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
+        let spent = lane.pool.step(lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
         let first_byte = (self.first_byte_at != Time::ZERO).then(|| self.first_byte_at.since(grant.granted_at));
         let usage = reading.map(|reading| reading.usage);
         if let Some(usage) = usage {
             lane.report_usage(usage);
         }
+        lane.report_spent(spent);
         lane.report_settled(verdict.outcome(), now.since(grant.granted_at), first_byte);
         if let Some(life) = &self.life {
             let ended = CallEvent::Ended { outcome: verdict.outcome(), usage: usage.as_ref() };

@@ -15,12 +15,11 @@ use super::shared::Shared;
 use super::timer;
 use crate::config::{Policy, Quota};
 use crate::engine::change::ChangeKind;
-use crate::engine::pool::{self as engine, Figures};
+use crate::engine::pool::{self as engine, Figures, PoolView};
 use crate::engine::queue::WaiterId;
 use crate::engine::steering::Steering;
 use crate::engine::step::{Change, Effects, Grant, LaneId, Whose};
 use crate::engine::time::Time;
-use crate::engine::valve::ValveView;
 use crate::meters::{Meters, Shifted};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::trace;
@@ -104,10 +103,9 @@ impl Pool {
         state.engine.set_lane_quota(id, quota.map(Quota::policy), clock::now());
         state.engine.set_breaker(id, policy.lane_breaker(&key), clock::now(), &mut Effects::default());
         state.engine.set_retry_budget(id, policy.lane_retry_budget(&key));
-        let max_output = self.max_output(quota, policy);
         let place = Place { pool: self.clone(), id, is_steered_by_user };
         let lane = Arc::new(LaneInner::new(key, place, meters, rules.guards));
-        lane.charge_unsaid(max_output);
+        lane.charge(policy.charging(&lane.key));
         if state.lanes.len() <= id.index() {
             state.lanes.resize_with(id.index() + 1, Entry::default);
         }
@@ -115,11 +113,6 @@ impl Pool {
             Entry { lane: Arc::downgrade(&lane), policy: Some(policy.clone()), told: Figures::default() };
         state.tell(&lane);
         lane
-    }
-
-    /// What a call of a lane with this quota is charged for its answer where it says nothing; 0: nobody is charged.
-    pub(super) fn max_output(&self, of_lane: Option<&Quota>, policy: &Policy) -> u32 {
-        of_lane.or_else(|| policy.pool_quota(self.key.endpoint(), self.key.kind())).map_or(0, |quota| quota.max_output)
     }
 
     /// Steps the engine for one lane.
@@ -220,8 +213,8 @@ impl Pool {
         });
     }
 
-    /// The pool's own slots.
-    pub(super) fn view(&self, now: Time) -> ValveView {
+    /// The pool's own slots and budgets.
+    pub(super) fn view(&self, now: Time) -> PoolView {
         self.step_all(|state, effects| state.engine.own_view(now, effects))
     }
 

@@ -5,7 +5,7 @@ use crate::usage::Usage;
 
 /// Sums over the calls of a lane that have ended.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens {
+pub(crate) struct ReportedTokens {
     input: AtomicU64,
     output: AtomicU64,
     unknown: AtomicU64,
@@ -20,7 +20,7 @@ pub(crate) struct TokenTotals {
     pub(crate) unknown: u64,
 }
 
-impl Tokens {
+impl ReportedTokens {
     pub(super) fn add(&self, usage: Usage) {
         if usage.is_unknown() {
             self.unknown.fetch_add(1, Ordering::Relaxed);

@@ -166,6 +166,7 @@ impl Station {
             further_chunks: if self.answer == Answer::Stream { end.tokens.saturating_sub(1) } else { 0 },
             answer_bytes: end.tokens.saturating_mul(BYTES_PER_TOKEN),
             reported: Reported::default(),
+            remaining: None,
         };
         self.in_flight -= 1;
         self.pool.settle(self.lane, &grant, ending, now, &mut self.effects);

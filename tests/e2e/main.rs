@@ -7,6 +7,8 @@ mod hyper;
 #[cfg(feature = "async-openai")]
 mod openai;
 #[cfg(feature = "async-openai")]
+mod openai_quota;
+#[cfg(feature = "async-openai")]
 mod openai_retry;
 #[cfg(feature = "async-openai")]
 mod openai_support;

@@ -13,6 +13,7 @@ mod nested;
 mod once;
 mod pass;
 mod pauses;
+mod quota;
 mod recorders;
 mod refusals;
 mod relay;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metrics::with_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use tower_inflight::{Admission, Call, Limiter, Priority};
+use tower_inflight::{Admission, Call, Limiter, Priority, Quota};
 
 use crate::support::*;
 
@@ -315,5 +315,34 @@ fn labels_beyond_the_bound_fold_into_one() {
         assert_eq!(all["llm_inflight{lane=other}"], gauge(1.0));
         drop(folded);
         assert_eq!(series(&snapshotter)["llm_inflight{lane=other}"], gauge(0.0));
+    });
+}
+
+#[test]
+fn tokens_are_counted_as_admitted_refunded_and_rejected() {
+    recorded(|snapshotter| async move {
+        let quota = Quota { tokens_per_minute: Some(1_000), max_output: 300, ..Quota::default() };
+        let limiter = slots(2).quota(quota).build().unwrap();
+        let client = answering(&limiter, |_| {
+            ok(Script::new([data("{\"usage\":{\"prompt_tokens\":8,\"completion_tokens\":20}}")]))
+        });
+        fetch(&client).await.unwrap();
+        let call = |input| Call::new(Priority::Default).with_tokens(input, 0).with_admission(Admission::Reject);
+        rejected(send_query(&client, with(chat(), call(1_001))).await);
+        let held = send_query(&client, with(chat(), call(900))).await.unwrap();
+        rejected(send_query(&client, with(chat(), call(500))).await);
+        drop(held);
+        let raised = raised(&snapshotter);
+        let tokens = |what: &str| raised[&format!("llm_tokens_{what}_total{{}}")];
+        assert_eq!((tokens("admitted"), tokens("refunded"), tokens("rejected")), (1_200, 272 + 900, 1_501));
+    });
+}
+
+#[test]
+fn a_lane_without_a_budget_has_no_counters_of_one() {
+    recorded(|snapshotter| async move {
+        let limiter = limiter(2);
+        fetch(&answering(&limiter, |_| ok(Script::new([data("a")])))).await.unwrap();
+        assert!(!series(&snapshotter).keys().any(|name| name.contains("admitted") || name.contains("rejected")));
     });
 }

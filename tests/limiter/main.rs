@@ -7,6 +7,7 @@ mod close;
 mod crowd;
 mod lanes;
 mod lease;
+mod quota;
 mod runtimes;
 
 use std::future::Future;

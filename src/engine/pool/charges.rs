@@ -7,7 +7,7 @@ use super::Pool;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
 use crate::engine::queue::Next;
-use crate::engine::quota::{Quota, QuotaPolicy, Tokens, Used};
+use crate::engine::quota::{Quota, QuotaPolicy, Spent, Tokens, Used};
 use crate::engine::steering::Ending;
 use crate::engine::step::{Blocked, LaneId};
 use crate::engine::time::Time;
@@ -84,16 +84,27 @@ impl Pool {
     }
 
     /// A call is over: what it did not use comes back, and what it used beyond its charge is owed.
-    pub(super) fn settle_charge(&mut self, id: LaneId, charged: Tokens, sent_at: Time, ending: &Ending, now: Time) {
+    pub(super) fn settle_charge(
+        &mut self,
+        id: LaneId,
+        charged: Tokens,
+        sent_at: Time,
+        ending: &Ending,
+        now: Time,
+    ) -> Spent {
         let outcome = ending.verdict.outcome();
         let used = Used::of(charged, outcome, ending.first_byte_at != Time::ZERO, ending.reported);
-        self.lane_mut(id).spent.settle(charged, used.tokens);
         for quota in self.quotas(id) {
             quota.settle(charged, used, now);
             if outcome == Outcome::Overload {
                 quota.slow_down(sent_at, now);
             }
+            // Last: what comes back of a refused call is no more than what the provider says there is.
+            if let Some(remaining) = ending.remaining {
+                quota.lower_to(remaining, now);
+            }
         }
+        Spent::of(charged, used.tokens)
     }
 
     /// Whether the first of a lane fits in the lane's budget; if not, it is looked at again when it does.

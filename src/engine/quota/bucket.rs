@@ -74,10 +74,10 @@ impl Bucket {
         self.balance = (self.balance + f64::from(taken) - f64::from(used)).min(self.capacity);
     }
 
-    /// The provider says that no more than this is left.
-    pub(crate) fn lower_to(&mut self, left: u64, now: Time) {
+    /// The provider said that no more than this was left then. It fills its own budget since, no slower than this one.
+    pub(crate) fn lower_to(&mut self, left: u64, said_at: Time, now: Time) {
         self.fill(now);
-        self.balance = self.balance.min(units(left));
+        self.balance = self.balance.min(units(left) + now.since(said_at).as_secs_f64() * self.per_s);
     }
 
     /// The provider has refused a call.
@@ -175,9 +175,16 @@ mod tests {
     #[test]
     fn the_provider_may_lower_a_balance_and_not_raise_it() {
         let mut bucket = bucket();
-        bucket.lower_to(300, at(0.0));
-        bucket.lower_to(900, at(0.0));
+        bucket.lower_to(300, at(0.0), at(0.0));
+        bucket.lower_to(900, at(0.0), at(0.0));
         assert_eq!(bucket.balance(at(0.0)), 300.0);
+    }
+
+    #[test]
+    fn what_was_said_a_while_ago_has_grown_since() {
+        let mut bucket = bucket();
+        bucket.lower_to(300, at(2.0), at(5.0));
+        assert_eq!(bucket.balance(at(5.0)), 600.0);
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 mod bucket;
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,23 @@ pub enum WhenShort {
     Refuse,
 }
 
+/// Whether what the provider says remains is believed.
+///
+/// ```
+/// assert_eq!(serde_json::to_string(&tower_inflight::FollowHeaders::Off)?, r#""off""#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum FollowHeaders {
+    /// The budget counts the calls that pass through it, and nothing else. The default.
+    #[default]
+    Off,
+    /// The budget is lowered to what the headers of an answer say remains, if that is less. It is never raised by them.
+    On,
+}
+
 /// What a lane or pool may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaPolicy {
@@ -78,6 +96,7 @@ pub(crate) struct QuotaPolicy {
     pub(crate) per_minute: [Option<u64>; 4],
     /// A bucket holds what comes in this time.
     pub(crate) burst: Duration,
+    pub(crate) follow_headers: FollowHeaders,
 }
 
 /// Tokens of one call: what it may use, or what it did.
@@ -88,6 +107,10 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
+    pub(crate) fn sum(self) -> u64 {
+        u64::from(self.input) + u64::from(self.output)
+    }
+
     /// What a call counts as in a dimension.
     fn charge(self, dimension: Dimension) -> u32 {
         match dimension {
@@ -109,7 +132,7 @@ pub(crate) struct Reported {
     pub(crate) output_seen: Option<u32>,
 }
 
-/// Tokens of a lane, ever.
+/// Tokens of calls that are over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     /// Charged before calls were sent.
@@ -121,29 +144,63 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    pub(crate) fn settle(&mut self, charged: Tokens, used: Tokens) {
-        let [charged, used] = [charged, used].map(|it| u64::from(it.input) + u64::from(it.output));
-        self.admitted += charged;
-        self.refunded += charged.saturating_sub(used);
-        self.beyond += used.saturating_sub(charged);
+    pub(crate) fn of(charged: Tokens, used: Tokens) -> Self {
+        let [charged, used] = [charged, used].map(Tokens::sum);
+        Self { admitted: charged, refunded: charged.saturating_sub(used), beyond: used.saturating_sub(charged) }
     }
+
+    pub(crate) fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        self.admitted += other.admitted;
+        self.refunded += other.refunded;
+        self.beyond += other.beyond;
+    }
+}
+
+/// What a budget shows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct QuotaView {
+    /// What is left in each dimension; below zero: to be repaid.
+    pub(crate) left: [Option<f64>; 4],
+    pub(crate) spent: Spent,
+}
+
+/// What the provider said remains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remaining {
+    pub(crate) said_at: Time,
+    /// By [`Dimension`].
+    pub(crate) left: [Option<u64>; 4],
 }
 
 #[derive(Debug)]
 pub(crate) struct Quota {
     buckets: [Option<Bucket>; 4],
+    follow_headers: FollowHeaders,
     /// Refusals of calls sent before this have been heeded.
     slowed_at: Time,
+    spent: Spent,
 }
 
 impl Quota {
     pub(crate) fn new(policy: QuotaPolicy, now: Time) -> Self {
         let bucket = |per_minute: Option<u64>| per_minute.map(|it| Bucket::new(it, policy.burst, now));
-        Self { buckets: policy.per_minute.map(bucket), slowed_at: Time::ZERO }
+        Self {
+            buckets: policy.per_minute.map(bucket),
+            follow_headers: policy.follow_headers,
+            slowed_at: Time::ZERO,
+            spent: Spent::default(),
+        }
     }
 
     /// Another policy; what was used stays used.
     pub(crate) fn set_policy(&mut self, policy: QuotaPolicy, now: Time) {
+        self.follow_headers = policy.follow_headers;
         for (bucket, per_minute) in self.buckets.iter_mut().zip(policy.per_minute) {
             match (bucket.as_mut(), per_minute) {
                 (Some(bucket), Some(per_minute)) => bucket.resize(per_minute, policy.burst, now),
@@ -186,6 +243,7 @@ impl Quota {
 
     /// A call that is over: what it was charged, and what it used.
     pub(crate) fn settle(&mut self, charged: Tokens, used: Used, now: Time) {
+        self.spent += Spent::of(charged, used.tokens);
         for (dimension, bucket) in self.limited_mut() {
             let used = match dimension {
                 Dimension::Requests => u32::from(used.is_request),
@@ -203,11 +261,14 @@ impl Quota {
         }
     }
 
-    /// The provider says how much is left.
-    pub(crate) fn lower_to(&mut self, left: [Option<u64>; 4], now: Time) {
-        for (bucket, left) in self.buckets.iter_mut().zip(left) {
+    /// The provider said how much is left, where that is to be believed.
+    pub(crate) fn lower_to(&mut self, remaining: Remaining, now: Time) {
+        if self.follow_headers == FollowHeaders::Off {
+            return;
+        }
+        for (bucket, left) in self.buckets.iter_mut().zip(remaining.left) {
             if let (Some(bucket), Some(left)) = (bucket, left) {
-                bucket.lower_to(left, now);
+                bucket.lower_to(left, remaining.said_at, now);
             }
         }
     }
@@ -217,9 +278,9 @@ impl Quota {
         self.limited_mut().all(|(_, bucket)| bucket.balance(now) >= bucket.capacity())
     }
 
-    /// What is left in each dimension; below zero: to be repaid.
-    pub(crate) fn left(&mut self, now: Time) -> [Option<f64>; 4] {
-        self.buckets.each_mut().map(|bucket| bucket.as_mut().map(|bucket| bucket.balance(now)))
+    pub(crate) fn view(&mut self, now: Time) -> QuotaView {
+        let left = self.buckets.each_mut().map(|bucket| bucket.as_mut().map(|bucket| bucket.balance(now)));
+        QuotaView { left, spent: self.spent }
     }
 
     fn limited(&self) -> impl Iterator<Item = (Dimension, &Bucket)> {
@@ -277,8 +338,12 @@ mod tests {
         Time::from_epoch(Duration::from_secs(secs))
     }
 
+    fn policy(per_minute: [Option<u64>; 4]) -> QuotaPolicy {
+        QuotaPolicy { per_minute, burst: Duration::from_secs(60), follow_headers: FollowHeaders::On }
+    }
+
     fn quota(per_minute: [Option<u64>; 4]) -> Quota {
-        Quota::new(QuotaPolicy { per_minute, burst: Duration::from_secs(60) }, at(0))
+        Quota::new(policy(per_minute), at(0))
     }
 
     const CALL: Tokens = Tokens { input: 3_000, output: 1_000 };
@@ -291,7 +356,7 @@ mod tests {
         let (fits_at, dimension) = quota.fits_at(CALL, at(0));
         assert_eq!(dimension, Dimension::InputTokens);
         assert!(fits_at >= at(60));
-        assert_eq!(quota.left(at(0)), [Some(59.0), None, Some(0.0), Some(59_000.0)]);
+        assert_eq!(quota.view(at(0)).left, [Some(59.0), None, Some(0.0), Some(59_000.0)]);
     }
 
     // Case 99.
@@ -334,10 +399,10 @@ mod tests {
     #[test]
     fn what_was_not_sent_comes_back_whole() {
         let mut quota = quota([Some(2), Some(10_000), Some(10_000), Some(10_000)]);
-        let before = quota.left(at(0));
+        let before = quota.view(at(0)).left;
         quota.take(CALL);
         quota.give_back(CALL, at(0));
-        assert_eq!(quota.left(at(0)), before);
+        assert_eq!(quota.view(at(0)).left, before);
     }
 
     #[test]
@@ -346,21 +411,33 @@ mod tests {
             let mut quota = quota([None, Some(600_000), None, None]);
             quota.take(Tokens { input: 600_000, output: 0 });
             refusals.iter().for_each(|&(granted, now)| quota.slow_down(at(granted), at(now)));
-            quota.left(at(3))[1].unwrap()
+            quota.view(at(3)).left[1].unwrap()
         };
         assert_eq!(rate(&[(0, 1), (0, 1), (0, 1)]), rate(&[(0, 1)]));
         assert!(rate(&[(0, 1), (1, 2)]) < rate(&[(0, 1)]));
     }
 
     #[test]
+    fn the_provider_is_believed_where_that_is_asked_for_and_only_when_it_says_less() {
+        let limited = [Some(10), Some(10_000), None, None];
+        let says = |left| Remaining { said_at: at(0), left };
+        let mut quota = quota(limited);
+        quota.lower_to(says([Some(4), Some(20_000), Some(0), None]), at(0));
+        assert_eq!(quota.view(at(0)).left, [Some(4.0), Some(10_000.0), None, None]);
+        quota.set_policy(QuotaPolicy { follow_headers: FollowHeaders::Off, ..policy(limited) }, at(0));
+        quota.lower_to(says([Some(0); 4]), at(0));
+        assert_eq!(quota.view(at(0)).left, [Some(4.0), Some(10_000.0), None, None]);
+    }
+
+    #[test]
     fn another_policy_keeps_what_was_used() {
         let mut quota = quota([None, Some(10_000), None, None]);
         quota.take(Tokens { input: 4_000, output: 0 });
-        let policy = QuotaPolicy { per_minute: [Some(5), Some(5_000), None, None], burst: Duration::from_secs(60) };
+        let policy = policy([Some(5), Some(5_000), None, None]);
         quota.set_policy(policy, at(0));
-        assert_eq!(quota.left(at(0)), [Some(5.0), Some(5_000.0), None, None]);
+        assert_eq!(quota.view(at(0)).left, [Some(5.0), Some(5_000.0), None, None]);
         quota.take(CALL);
         quota.set_policy(QuotaPolicy { per_minute: [None, Some(50_000), None, None], ..policy }, at(0));
-        assert_eq!(quota.left(at(0)), [None, Some(1_000.0), None, None]);
+        assert_eq!(quota.view(at(0)).left, [None, Some(1_000.0), None, None]);
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::priority::Priority::{Default as Normal, Interactive};
-use crate::engine::quota::{QuotaPolicy, Reported, Tokens};
+use crate::engine::quota::{FollowHeaders, QuotaPolicy, Remaining, Reported, Tokens};
 
 /// A lane with so many slots and tokens per minute.
 fn charged(slots: u32, tokens_per_minute: u64) -> (Bench, LaneId) {
@@ -14,7 +14,11 @@ fn charged(slots: u32, tokens_per_minute: u64) -> (Bench, LaneId) {
 }
 
 fn tokens(per_minute: u64) -> QuotaPolicy {
-    QuotaPolicy { per_minute: [None, Some(per_minute), None, None], burst: 60 * SECOND }
+    QuotaPolicy {
+        per_minute: [None, Some(per_minute), None, None],
+        burst: 60 * SECOND,
+        follow_headers: FollowHeaders::On,
+    }
 }
 
 fn asking(input: u32) -> Asked {
@@ -43,7 +47,7 @@ impl Bench {
 
     fn left(&mut self, lane: LaneId) -> f64 {
         let view = self.step(|pool, now, effects| pool.view(lane, now, effects));
-        view.quota.expect("it has one").0[1].expect("in tokens")
+        view.quota.expect("it has one").left[1].expect("in tokens")
     }
 
     /// Until the engine next wants to be called.
@@ -65,6 +69,25 @@ fn a_call_waits_for_tokens_though_slots_are_free_and_goes_as_soon_as_there_are_e
     assert!(bench.is_granted(lane, waiting));
     let waited = bench.now.since(started);
     assert!((5 * SECOND..=5 * SECOND + SECOND / 1_000).contains(&waited), "{waited:?}");
+}
+
+// T5.
+#[test]
+fn a_refused_call_gets_back_no_more_than_the_provider_says_there_is() {
+    let (mut bench, lane) = charged(8, 60_000);
+    let grant = bench.come_with(lane, Normal, asking(10_000)).grant();
+    let waiting = bench.come_with(lane, Normal, asking(51_000)).id();
+    let remaining = Some(Remaining { said_at: bench.now, left: [None, Some(5_000), None, None] });
+    let ending = Ending { remaining, ..Ending::from(Verdict::new(Outcome::ClientError)) };
+    bench.step(|pool, now, effects| pool.settle(lane, &grant, ending, now, effects));
+    assert_eq!(bench.left(lane), 5_000.0);
+    let said_at = bench.now;
+    // Once for the moment at which it would have fitted without that.
+    bench.wait_for_it();
+    assert_eq!(bench.poll(lane, waiting), Progress::Waiting);
+    bench.wait_for_it();
+    assert!(bench.is_granted(lane, waiting));
+    assert_eq!(bench.now.since(said_at).as_secs(), 46);
 }
 
 // T6.
@@ -151,7 +174,7 @@ fn a_refusal_gives_all_of_it_back_and_an_answer_what_it_did_not_use() {
     bench.end_with(lane, refused, Outcome::ClientError, Reported::default());
     bench.end_with(lane, answered, Outcome::Success, USED);
     assert_eq!(bench.left(lane), 59_900.0);
-    let spent = bench.pool.lane(lane).spent;
+    let spent = bench.step(|pool, now, effects| pool.view(lane, now, effects)).quota.unwrap().spent;
     assert_eq!((spent.admitted, spent.refunded), (30_000, 29_900));
 }
 

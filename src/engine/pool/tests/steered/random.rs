@@ -234,7 +234,7 @@ impl World {
         let call = self.calls.remove(at);
         let (id, Place::Sent(grant, first_byte_at)) = (self.lanes[call.lane], call.place) else { unreachable!() };
         let ending = Ending { first_byte_at, ..Ending::from(verdict) };
-        self.step(|pool, now, effects| pool.settle(id, &grant, ending, now, effects))
+        self.step(|pool, now, effects| pool.settle(id, &grant, ending, now, effects)).map(|_| ())
     }
 
     fn drive(&mut self, time: Duration) -> Checked {
