@@ -114,7 +114,7 @@ pub use self::adapters::prometheus;
 pub use self::adapters::reqwest_middleware;
 pub use self::config::{
     Aging, BreakerConfig, BudgetChecks, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit,
-    Quota, RetryBudget, RetryRatio, RunConfig, SreThrottling,
+    Quota, RetryBudget, RetryRatio, RunConfig, Shares, SreThrottling,
 };
 pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};

@@ -15,6 +15,7 @@ mod proptests;
 mod quota;
 mod retry_budget;
 mod runs;
+mod shares;
 mod switch;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ pub use self::pool::PoolLimit;
 pub use self::quota::Quota;
 pub use self::retry_budget::{GrpcThrottling, RetryBudget, RetryRatio, SreThrottling};
 pub use self::runs::{BudgetChecks, RunConfig};
+pub use self::shares::Shares;
 
 /// Every limit of a [`Limiter`](crate::Limiter): for each lane, for the lanes of a provider together, and in all.
 ///
@@ -116,6 +118,11 @@ pub struct LimitConfig {
     /// limit, so that the other classes always have a slot: with a limit of 1, nothing is reserved.
     pub interactive_reserve: u32,
 
+    /// What part of its limit each class may count on: see [`Shares`] for the exact rule. Default `None`, in files `"off"`:
+    /// slots go by class and age alone.
+    #[serde(with = "switch", skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
+
     /// Longest wait for a slot. Default 300 s. Zero is refused: for no waiting, set [`max_queue`](Self::max_queue) to 0.
     #[serde(with = "duration::text")]
     pub queue_timeout: Duration,
@@ -187,6 +194,7 @@ impl Default for LimitConfig {
             limit: Limit::Fixed,
             quota: None,
             interactive_reserve: 1,
+            shares: None,
             queue_timeout: Duration::from_secs(300),
             max_queue: 1_000,
             max_queue_per_class: None,

@@ -43,7 +43,7 @@ fn patterns() -> impl Strategy<Value = String> {
 fn overrides() -> impl Strategy<Value = LaneOverride> {
     let queue = (maybe(durations()), maybe(counts()), maybe(counts()), maybe(counts()));
     let guards = (maybe(agings()), maybe(maybe(durations())), maybe(maybe(durations())));
-    let upstream = (maybe(maybe(breakers())), maybe(maybe(retry_budgets())));
+    let upstream = (maybe(maybe(breakers())), maybe(maybe(retry_budgets())), maybe(maybe(class_shares())));
     (patterns(), maybe(counts()), maybe(reserves()), queue, guards, upstream).prop_map(
         |(lane, limit, reserve, queue, guards, upstream)| LaneOverride {
             max_inflight: limit,
@@ -57,6 +57,7 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
             idle_timeout: guards.2.map(duration::OrOff),
             breaker: upstream.0.map(Switch),
             retry_budget: upstream.1.map(Switch),
+            shares: upstream.2.map(Switch),
             ..LaneOverride::new(lane)
         },
     )
@@ -70,6 +71,11 @@ fn thousandths(least: u32, most: u32) -> impl Strategy<Value = f64> {
 /// Seldom something impossible: most configurations should compile.
 fn shares() -> impl Strategy<Value = f64> {
     prop_oneof![40 => thousandths(10, 1_000), 1 => prop::sample::select(vec![0.0, 1.5, -1.0])]
+}
+
+fn class_shares() -> impl Strategy<Value = Shares> {
+    let part = || prop_oneof![20 => thousandths(0, 333), 1 => prop::sample::select(vec![1.0, 1.5, -1.0])];
+    (part(), part(), part()).prop_map(|(interactive, default, bulk)| Shares { interactive, default, bulk })
 }
 
 fn breakers() -> impl Strategy<Value = BreakerConfig> {
@@ -130,12 +136,12 @@ prop_compose! {
         overrides in prop::collection::vec(overrides(), 0..3),
         pools in prop::collection::vec(pools(), 0..3),
         limit in limits(),
-        (breaker, retry_budget) in (maybe(breakers()), maybe(retry_budgets())),
+        (breaker, retry_budget, shares) in (maybe(breakers()), maybe(retry_budgets()), maybe(class_shares())),
     ) -> LimitConfig {
         LimitConfig {
             max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
             max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
-            pools, limit, quota: None, breaker, retry_budget,
+            pools, limit, quota: None, breaker, retry_budget, shares,
         }
     }
 }
@@ -155,6 +161,9 @@ proptest! {
             prop_assert!(policy.is_enabled() || is_unlimited);
             prop_assert!(policy.steer_lane(&lane, 1).is_none() == policy.lane_limit(&lane).is_fixed());
             prop_assert!(!admission.pauses.min.is_zero() && admission.pauses.min <= admission.pauses.max);
+            if let Some(shares) = admission.shares {
+                prop_assert!(shares.slots(1_000_000).iter().sum::<u32>() <= 1_000_000);
+            }
             prop_assert_ne!(admission.max_queue_per_class, Some(0));
             prop_assert_ne!(admission.max_queue_per_tenant, Some(0));
             if let Some(breaker) = policy.lane_breaker(&lane) {

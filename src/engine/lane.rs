@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use super::asked::AskedByWaiters;
+use super::capacity::ClassSet;
 use super::health::Health;
 use super::policy::LanePolicy;
 use super::pool::LEASE;
-use super::queue::Queue;
+use super::priority::Priority;
+use super::queue::{Next, Queue};
 use super::quota::{Quota, Spent};
+use super::shares::Shares;
 use super::steering::Steering;
 use super::time::Time;
 use super::totals::Totals;
@@ -74,6 +77,44 @@ impl Lane {
             self.queue.set_aging_step(policy.aging_step);
         }
         self.policy = policy;
+    }
+
+    /// The waiter that goes next among those whose own class is in `open`.
+    #[inline]
+    pub(super) fn next(&mut self, open: ClassSet, now: Time) -> Option<Next> {
+        match self.policy.shares {
+            None => self.queue.next(open, now),
+            Some(shares) => self.next_by_shares(shares, open, now),
+        }
+    }
+
+    #[cold]
+    fn next_by_shares(&mut self, shares: Shares, open: ClassSet, now: Time) -> Option<Next> {
+        let first = self.queue.next(open, now)?;
+        let below = shares.below(self.valve.limit(), self.valve.in_use_by_class());
+        if self.claims(below, first) {
+            return Some(first);
+        }
+        self.queue.next(open.intersect(below), now).or(Some(first))
+    }
+
+    /// Whether a waiter goes before those of classes that have their shares. One that has risen to the first class, or is of
+    /// it, does so also where its class has no share, but holds no slot either: otherwise such a class could wait for ever.
+    fn claims(&self, below: ClassSet, first: Next) -> bool {
+        let holds_none = || self.valve.in_use_by_class()[first.class.index()] == 0;
+        below.contains(first.class) || (first.rank.0 == Priority::Interactive as u8 && holds_none())
+    }
+
+    /// Whether `next`, who waits, goes before a newcomer of this class.
+    pub(super) fn goes_before(&self, next: Next, newcomer: Priority) -> bool {
+        let is_above = next.rank.0 <= newcomer as u8;
+        let Some(shares) = self.policy.shares else { return is_above };
+        let below = shares.below(self.valve.limit(), self.valve.in_use_by_class());
+        match (self.claims(below, next), below.contains(newcomer)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => is_above,
+        }
     }
 
     #[inline]

@@ -44,6 +44,7 @@ pub(crate) mod quota;
 pub(crate) mod retry_budget;
 pub(crate) mod rolling;
 pub(crate) mod runs;
+pub(crate) mod shares;
 pub(crate) mod slab;
 pub(crate) mod steering;
 pub(crate) mod step;

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use super::pause::PauseBounds;
 use super::quota::WhenShort;
+use super::shares::Shares;
 
 /// What one lane allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LanePolicy {
     pub(crate) slots: SlotPolicy,
+    /// Of the limit, by class.
+    pub(crate) shares: Option<Shares>,
     pub(crate) queue_timeout: Duration,
     /// 0 = no waiting.
     pub(crate) max_queue: u32,

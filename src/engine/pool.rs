@@ -1,7 +1,7 @@
 //! One scheduling domain: the lanes of one provider and kind, and the cap over all of them.
 //!
 //! Which waiter goes next depends on the pool's slots, the lane's slots, both reserves and the lane's pause together, so
-//! it is decided here in one step. Later gates (tokens, breaker, shares) join in [`Valve::open_to`] and in
+//! it is decided here in one step. Later gates (tokens, breaker) join in [`Valve::open_to`] and in
 //! [`Pool::grant`].
 
 use std::task::Waker;
@@ -658,7 +658,7 @@ impl Pool {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         let open = pool_open.intersect(lane.valve.open_to(now));
-        let next = lane.queue.next(open, now)?;
+        let next = lane.next(open, now)?;
         (lane.quota.is_none() || self.fits_lane(id, next, now)).then_some(next)
     }
 

@@ -167,6 +167,11 @@ impl Valve {
         self.capacity.in_use()
     }
 
+    #[inline]
+    pub(super) fn in_use_by_class(&self) -> [u32; 3] {
+        self.capacity.in_use_by_class()
+    }
+
     /// Nothing in flight and nothing to remember.
     pub(super) fn is_idle(&self, now: Time) -> bool {
         let remembers = |steering: &Steering| {

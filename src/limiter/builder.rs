@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Limiter;
 use super::key::LaneKey;
 use super::observer::{Hooks, LimitChange};
-use crate::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit, Quota};
+use crate::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit, Quota, Shares};
 use crate::engine::controller::{Controller, KneeConfig};
 
 /// Builds a [`Limiter`]. Every setting is a field of [`LimitConfig`], where its meaning, unit and default are told.
@@ -137,6 +137,12 @@ impl LimiterBuilder {
     /// Slots that only interactive calls may take.
     pub fn interactive_reserve(mut self, slots: u32) -> Self {
         self.config.interactive_reserve = slots;
+        self
+    }
+
+    /// What part of its limit each class may count on.
+    pub fn shares(mut self, shares: Shares) -> Self {
+        self.config.shares = Some(shares);
         self
     }
 

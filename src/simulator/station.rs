@@ -77,6 +77,7 @@ impl Station {
         let queue_timeout = secs(clients.queue_timeout_s);
         let policy = LanePolicy {
             slots: SlotPolicy { limit: 0, reserve: clients.interactive_reserve },
+            shares: None,
             queue_timeout,
             max_queue: clients.max_queue,
             max_queue_per_class: None,

@@ -8,6 +8,7 @@ mod crowd;
 mod lanes;
 mod lease;
 mod runtimes;
+mod shares;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -4,6 +4,7 @@ mod cases;
 mod charged;
 mod order;
 mod random;
+mod shared;
 mod steered;
 mod world;
 
@@ -20,6 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn policy(limit: u32) -> LanePolicy {
     LanePolicy {
         slots: SlotPolicy { limit, reserve: 0 },
+        shares: None,
         queue_timeout: 300 * SECOND,
         max_queue: 1_000_000,
         max_queue_per_class: None,
