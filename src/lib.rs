@@ -118,15 +118,16 @@ pub use self::config::{
 };
 pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};
+pub use self::engine::forecast::PredictDeadlines;
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};
 pub use self::engine::quota::{Dimension, WhenShort};
 pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::http::{
-    BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody,
-    Peeked, ProviderClassify, ReadUsage, ReleaseOn, RequestHead, ResponseBody, ResponseFuture, RunStatsService,
-    SnapshotFuture, SnapshotService, TokenEstimator,
+    BodyHints, BytesOverFour, CallLayer, CallService, Classify, Deadline, InflightLimit, InflightLimitLayer, Model,
+    PeekBody, Peeked, ProviderClassify, ReadUsage, ReleaseOn, RequestHead, ResponseBody, ResponseFuture,
+    RunStatsService, SnapshotFuture, SnapshotService, TokenEstimator,
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{

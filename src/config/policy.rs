@@ -172,6 +172,7 @@ impl Policy {
                 max_queue_per_tenant: config.max_queue_per_tenant,
                 aging_step: config.aging_step.step(),
                 pauses: PauseBounds { min: config.min_pause, max: config.max_pause },
+                predict_deadlines: config.predict_deadlines,
                 when_short: WhenShort::Queue,
             },
             guards: Guards { first_byte: config.first_byte_timeout, idle: config.idle_timeout },
@@ -189,6 +190,7 @@ fn apply(entry: &LaneOverride, rules: &mut LaneRules) {
         Some(Switch(shares)) => shares.map(Shares::policy),
         None => admission.shares,
     };
+    admission.predict_deadlines = entry.predict_deadlines.unwrap_or(admission.predict_deadlines);
     admission.queue_timeout = entry.queue_timeout.map_or(admission.queue_timeout, |Text(after)| after);
     admission.max_queue = entry.max_queue.unwrap_or(admission.max_queue);
     admission.max_queue_per_class = entry.max_queue_per_class.or(admission.max_queue_per_class);

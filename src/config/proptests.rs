@@ -43,7 +43,8 @@ fn patterns() -> impl Strategy<Value = String> {
 fn overrides() -> impl Strategy<Value = LaneOverride> {
     let queue = (maybe(durations()), maybe(counts()), maybe(counts()), maybe(counts()));
     let guards = (maybe(agings()), maybe(maybe(durations())), maybe(maybe(durations())));
-    let upstream = (maybe(maybe(breakers())), maybe(maybe(retry_budgets())), maybe(maybe(class_shares())));
+    let upstream =
+        (maybe(maybe(breakers())), maybe(maybe(retry_budgets())), maybe(maybe(class_shares())), maybe(predictions()));
     (patterns(), maybe(counts()), maybe(reserves()), queue, guards, upstream).prop_map(
         |(lane, limit, reserve, queue, guards, upstream)| LaneOverride {
             max_inflight: limit,
@@ -58,6 +59,7 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
             breaker: upstream.0.map(Switch),
             retry_budget: upstream.1.map(Switch),
             shares: upstream.2.map(Switch),
+            predict_deadlines: upstream.3,
             ..LaneOverride::new(lane)
         },
     )
@@ -71,6 +73,10 @@ fn thousandths(least: u32, most: u32) -> impl Strategy<Value = f64> {
 /// Seldom something impossible: most configurations should compile.
 fn shares() -> impl Strategy<Value = f64> {
     prop_oneof![40 => thousandths(10, 1_000), 1 => prop::sample::select(vec![0.0, 1.5, -1.0])]
+}
+
+fn predictions() -> impl Strategy<Value = PredictDeadlines> {
+    prop::sample::select(vec![PredictDeadlines::On, PredictDeadlines::Off])
 }
 
 fn class_shares() -> impl Strategy<Value = Shares> {
@@ -136,12 +142,13 @@ prop_compose! {
         overrides in prop::collection::vec(overrides(), 0..3),
         pools in prop::collection::vec(pools(), 0..3),
         limit in limits(),
-        (breaker, retry_budget, shares) in (maybe(breakers()), maybe(retry_budgets()), maybe(class_shares())),
+        (breaker, retry_budget) in (maybe(breakers()), maybe(retry_budgets())),
+        (shares, predict_deadlines) in (maybe(class_shares()), predictions()),
     ) -> LimitConfig {
         LimitConfig {
             max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
             max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
-            pools, limit, quota: None, breaker, retry_budget, shares,
+            pools, limit, quota: None, breaker, retry_budget, shares, predict_deadlines,
         }
     }
 }

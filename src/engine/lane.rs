@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::asked::AskedByWaiters;
 use super::capacity::ClassSet;
+use super::forecast::Past;
 use super::health::Health;
 use super::policy::LanePolicy;
 use super::pool::LEASE;
@@ -32,6 +33,8 @@ pub(crate) struct Lane {
     pub(super) asked: AskedByWaiters,
     pub(super) spent: Spent,
     pub(super) totals: Totals,
+    /// Since the first call with a deadline had to wait here.
+    pub(super) past: Option<Box<Past>>,
     queued_since: Option<Time>,
     /// Where the pool lists this lane while its queue is not empty.
     pub(super) listed_at: Option<usize>,
@@ -65,6 +68,7 @@ impl Lane {
             asked: AskedByWaiters::default(),
             spent: Spent::default(),
             totals: Totals::default(),
+            past: None,
             queued_since: None,
             listed_at: None,
             policy,
@@ -115,6 +119,24 @@ impl Lane {
             (false, true) => false,
             _ => is_above,
         }
+    }
+
+    /// By class, those who run or wait.
+    pub(super) fn present(&self) -> [u32; 3] {
+        let (running, waiting) = (self.valve.in_use_by_class(), self.queue.waiting_by_class());
+        [0, 1, 2].map(|class| running[class] + waiting[class])
+    }
+
+    /// Slots that the shares of the other classes leave to this one, by what these hold or want. `None`: there are no
+    /// shares, or none that say so.
+    pub(super) fn slots_left_to(&self, class: Priority) -> Option<u32> {
+        let limit = self.valve.limit();
+        let due = self.policy.shares?.slots(limit);
+        let present = self.present();
+        let others = Priority::ALL.into_iter().map(Priority::index).filter(|&other| other != class.index());
+        let theirs: u32 = others.map(|other| due[other].min(present[other])).sum();
+        let withheld = self.valve.slots_for(class)?.withheld.saturating_sub(theirs);
+        Some(limit - theirs - withheld).filter(|&left| left > 0)
     }
 
     #[inline]

@@ -29,6 +29,7 @@ pub(crate) mod breaker;
 pub(crate) mod capacity;
 pub(crate) mod change;
 pub(crate) mod controller;
+pub(crate) mod forecast;
 pub(crate) mod health;
 pub(crate) mod jitter;
 pub(crate) mod lane;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::forecast::PredictDeadlines;
 use super::pause::PauseBounds;
 use super::quota::WhenShort;
 use super::shares::Shares;
@@ -21,6 +22,8 @@ pub(crate) struct LanePolicy {
     pub(crate) aging_step: Option<Duration>,
     /// Never zero, the least never above the most.
     pub(crate) pauses: PauseBounds,
+    /// Whether calls are refused whose deadlines cannot be kept.
+    pub(crate) predict_deadlines: PredictDeadlines,
     /// Whether a call waits for tokens.
     pub(crate) when_short: WhenShort,
 }

@@ -336,6 +336,9 @@ impl Pool {
             self.learn(id, grant, told, ending, now, effects);
         }
         self.give_back(id, grant.class);
+        if self.lane(id).past.is_some() {
+            self.remember(id, grant, outcome, now);
+        }
         self.dispatch(id, now, effects);
     }
 
@@ -717,5 +720,6 @@ impl Pool {
 }
 
 mod charges;
+mod foresight;
 #[cfg(test)]
 mod tests;

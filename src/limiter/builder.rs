@@ -8,6 +8,7 @@ use super::key::LaneKey;
 use super::observer::{Hooks, LimitChange};
 use crate::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit, Quota, Shares};
 use crate::engine::controller::{Controller, KneeConfig};
+use crate::engine::forecast::PredictDeadlines;
 
 /// Builds a [`Limiter`]. Every setting is a field of [`LimitConfig`], where its meaning, unit and default are told.
 ///
@@ -143,6 +144,12 @@ impl LimiterBuilder {
     /// What part of its limit each class may count on.
     pub fn shares(mut self, shares: Shares) -> Self {
         self.config.shares = Some(shares);
+        self
+    }
+
+    /// Whether calls are refused whose deadlines cannot be kept.
+    pub fn predict_deadlines(mut self, predict: PredictDeadlines) -> Self {
+        self.config.predict_deadlines = predict;
         self
     }
 

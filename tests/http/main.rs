@@ -1,6 +1,7 @@
 //! The layer between hand-written services and bodies: no sockets, no real clock.
 
 mod adaptive;
+mod deadlines;
 mod drop_order;
 mod endings;
 mod guards;

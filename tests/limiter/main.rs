@@ -5,6 +5,7 @@ mod bounds;
 mod calls;
 mod close;
 mod crowd;
+mod deadlines;
 mod lanes;
 mod lease;
 mod runtimes;

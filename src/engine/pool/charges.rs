@@ -87,7 +87,11 @@ impl Pool {
     pub(super) fn settle_charge(&mut self, id: LaneId, charged: Tokens, sent_at: Time, ending: &Ending, now: Time) {
         let outcome = ending.verdict.outcome();
         let used = Used::of(charged, outcome, ending.first_byte_at != Time::ZERO, ending.reported);
-        self.lane_mut(id).spent.settle(charged, used.tokens);
+        let lane = self.lane_mut(id);
+        lane.spent.settle(charged, used.tokens);
+        if let Some(past) = &mut lane.past {
+            past.note_used(used.tokens);
+        }
         for quota in self.quotas(id) {
             quota.settle(charged, used, now);
             if outcome == Outcome::Overload {

@@ -2,6 +2,7 @@
 
 mod cases;
 mod charged;
+mod foreseen;
 mod order;
 mod random;
 mod shared;
@@ -12,6 +13,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::*;
+use crate::engine::forecast::PredictDeadlines;
 use crate::engine::outcome::{Outcome, Pause, Verdict};
 use crate::engine::pause::PauseBounds;
 use crate::engine::quota::WhenShort;
@@ -28,6 +30,7 @@ fn policy(limit: u32) -> LanePolicy {
         max_queue_per_tenant: None,
         aging_step: Some(60 * SECOND),
         pauses: PauseBounds { min: SECOND, max: 600 * SECOND },
+        predict_deadlines: PredictDeadlines::On,
         when_short: WhenShort::Queue,
     }
 }
