@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::forecast::Foreseen;
 use crate::engine::quota::Dimension;
 use crate::engine::totals::Reason;
 use crate::limiter::key::LaneKey;
@@ -51,7 +52,7 @@ pub(crate) struct Rejection {
     /// 0: unlimited.
     pub(crate) limit: u32,
     pub(crate) retry_after: Option<Duration>,
-    /// The bound that was reached, as configured.
+    /// What was reached.
     pub(crate) bound: Bound,
 }
 
@@ -61,6 +62,7 @@ pub(crate) enum Bound {
     Count(u32),
     Time(Duration),
     Tokens(u32),
+    Foreseen(Foreseen),
 }
 
 /// Why a call was refused.
@@ -81,6 +83,10 @@ pub enum RejectKind {
     /// Its deadline passed before it got a slot. Where deadline and queue timeout end at the same moment, the deadline
     /// is named.
     Deadline,
+    /// It would have had to wait, and by what the lane's last calls did it could not have ended before its deadline:
+    /// [`predicted_wait`](Rejected::predicted_wait) and [`predicted_service`](Rejected::predicted_service) say why. See
+    /// [`predict_deadlines`](crate::LimitConfig::predict_deadlines).
+    DeadlineUnreachable,
     /// The upstream asked for a pause that outlasts the call's deadline or queue timeout;
     /// [`retry_after`](Rejected::retry_after) is what is left of it.
     Paused,
@@ -176,6 +182,27 @@ impl Rejected {
         self.source.0.in_flight
     }
 
+    /// How long it would have waited for its slot, where that was the reason
+    /// ([`RejectKind::DeadlineUnreachable`]).
+    #[must_use]
+    pub fn predicted_wait(&self) -> Option<Duration> {
+        self.foreseen().map(|it| it.wait)
+    }
+
+    /// How long it would then have held its slot, until the end of its answer, where that was the reason
+    /// ([`RejectKind::DeadlineUnreachable`]).
+    #[must_use]
+    pub fn predicted_service(&self) -> Option<Duration> {
+        self.foreseen().map(|it| it.service)
+    }
+
+    fn foreseen(&self) -> Option<Foreseen> {
+        match self.source.0.bound {
+            Bound::Foreseen(foreseen) => Some(foreseen),
+            _ => None,
+        }
+    }
+
     /// When another try may succeed, where that is known: the rest of a pause, or of the time that a breaker is
     /// open.
     #[must_use]
@@ -224,6 +251,9 @@ impl fmt::Display for Rejection {
             Bound::Count(most) => write!(f, " (at most {most} may wait)")?,
             Bound::Time(after) => write!(f, " ({})", shown(after))?,
             Bound::Tokens(most) => write!(f, " (it holds {most})")?,
+            Bound::Foreseen(Foreseen { wait, service }) => {
+                write!(f, " (a wait of {} and then {} are expected)", shown(wait), shown(service))?;
+            }
         }
         write!(f, ", waited {}", shown(self.waited))?;
         if let Some(position) = self.position {
@@ -243,6 +273,7 @@ impl fmt::Display for Rejection {
             RejectKind::QueueFull(QueueBound::Total) => "; see `max_queue_total`",
             RejectKind::QueueTimeout => "; see `queue_timeout`, `max_inflight`",
             RejectKind::Deadline => "; see the deadline of the call, `max_inflight`",
+            RejectKind::DeadlineUnreachable => "; see the deadline of the call, `predict_deadlines`, `max_inflight`",
             RejectKind::Paused => "; see `queue_timeout` and the deadline of the call, `max_pause`",
             RejectKind::Busy => "; see the call's `Admission`, `max_inflight`",
             RejectKind::Short(_) => "; see the quota's `when_short` and the call's `Admission`",
@@ -261,6 +292,7 @@ impl RejectKind {
             Self::QueueFull(_) => Reason::QueueFull,
             Self::QueueTimeout => Reason::QueueTimeout,
             Self::Deadline => Reason::Deadline,
+            Self::DeadlineUnreachable => Reason::DeadlineUnreachable,
             Self::Paused => Reason::Paused,
             Self::Busy => Reason::Busy,
             Self::Closed => Reason::Closed,
@@ -285,6 +317,7 @@ impl fmt::Display for RejectKind {
             Self::QueueFull(QueueBound::Total) => "all queues together are full",
             Self::QueueTimeout => "queue timeout",
             Self::Deadline => "deadline passed in the queue",
+            Self::DeadlineUnreachable => "its deadline cannot be kept",
             Self::Paused => "the upstream's pause outlasts the call",
             Self::Busy => "no slot is free",
             Self::Closed => "the limiter is closed",

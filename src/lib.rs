@@ -125,10 +125,11 @@ pub use self::adapters::prometheus;
 pub use self::adapters::reqwest_middleware;
 pub use self::config::{
     Aging, BreakerConfig, BudgetChecks, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit,
-    Quota, RetryBudget, RetryRatio, RunConfig, SreThrottling,
+    Quota, RetryBudget, RetryRatio, RunConfig, Shares, SreThrottling,
 };
 pub use self::engine::breaker::BreakerState;
 pub use self::engine::change::{Cause, ChangeKind};
+pub use self::engine::forecast::PredictDeadlines;
 pub use self::engine::outcome::{Outcome, OutcomeKind, Pause, Verdict};
 pub use self::engine::priority::{Priority, UnknownPriority};
 pub use self::engine::quota::{Dimension, FollowHeaders, WhenShort};
@@ -136,8 +137,8 @@ pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::fallback::{Fallback, FallbackFuture, FallbackLayer};
 pub use self::http::{
-    Abandoned, BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model,
-    PeekBody, Peeked, ProviderClassify, ReadUsage, Relay, RelayBody, ReleaseOn, RequestHead, ResponseBody,
+    Abandoned, BodyHints, BytesOverFour, CallLayer, CallService, Classify, Deadline, InflightLimit, InflightLimitLayer,
+    Model, PeekBody, Peeked, ProviderClassify, ReadUsage, Relay, RelayBody, ReleaseOn, RequestHead, ResponseBody,
     ResponseFuture, RunStatsService, SnapshotFuture, SnapshotService, TokenEstimator, bounded_relay,
 };
 pub use self::limiter::key::{Kind, LaneKey};

@@ -66,10 +66,11 @@ impl Service<HttpRequestFactory> for InflightLimitService {
     fn call(&mut self, factory: HttpRequestFactory) -> ResponseFuture {
         let Self { client, layer } = self.clone();
         Box::pin(async move {
-            let request = factory.build().await?;
+            let mut request = factory.build().await?;
             let acquire = acquire(&layer, &Extensions::new(), &request);
             let boxed = |error| OpenAIError::Boxed(Box::new(error));
             let sent = Sent::after(acquire, request.method(), &layer).await.map_err(boxed)?;
+            sent.tell_deadline(&layer, &mut Extensions::new(), &mut request);
             sent.drive(client.execute(request), &layer).await.map_err(|failure| match failure {
                 Failure::Stalled(stalled) => OpenAIError::Boxed(Box::new(stalled)),
                 Failure::Inner(error) => OpenAIError::Reqwest(error),

@@ -8,8 +8,10 @@ use std::task::Poll;
 use http::{Extensions, Method, Uri};
 use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
 
+use crate::engine::time::Time;
 use crate::error::{Rejected, Stalled};
 use crate::http::answer::{Fate, Held, fate, free, holding, peeked, settle};
+use crate::http::deadline;
 use crate::http::error_body::Peek;
 use crate::http::options::RequestHead;
 use crate::http::{InflightLimitLayer, PeekBody, ResponseBody};
@@ -35,14 +37,27 @@ pub(super) fn acquire(layer: &InflightLimitLayer, extensions: &Extensions, reque
 
 /// What is to be known of a request once it is sent.
 pub(super) struct Sent {
+    deadline: Time,
     held: Option<Held>,
     is_head: bool,
 }
 
 impl Sent {
-    pub(super) async fn after(acquire: Acquire, method: &Method, layer: &InflightLimitLayer) -> Result<Self, Rejected> {
-        let held = Held::new(acquire.await?, layer.options.answers.clone());
-        Ok(Self { held, is_head: method == Method::HEAD })
+    pub(super) async fn after(
+        mut acquire: Acquire,
+        method: &Method,
+        layer: &InflightLimitLayer,
+    ) -> Result<Self, Rejected> {
+        let held = Held::new((&mut acquire).await?, layer.options.answers.clone());
+        Ok(Self { deadline: acquire.deadline(), held, is_head: method == Method::HEAD })
+    }
+
+    /// Gives the call's deadline to its request, which is about to be sent. `extensions` as for [`acquire`].
+    pub(super) fn tell_deadline(&self, layer: &InflightLimitLayer, extensions: &mut Extensions, request: &mut Request) {
+        deadline::note(self.deadline, extensions);
+        if let Some(name) = &layer.options.deadline_header {
+            deadline::tell(name, extensions.get().copied(), request.headers_mut());
+        }
     }
 
     /// Drives the call, and hands its slot to the body of the answer.

@@ -53,7 +53,7 @@ impl InflightLimitMiddleware {
 
 #[async_trait]
 impl Middleware for InflightLimitMiddleware {
-    async fn handle(&self, request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response> {
+    async fn handle(&self, mut request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response> {
         // The map outlives the attempts of a retry layer, so the call keeps its first arrival.
         if extensions.get::<Call>().is_none() {
             let mut call = Call::arrived();
@@ -62,6 +62,7 @@ impl Middleware for InflightLimitMiddleware {
         }
         let acquire = acquire(&self.layer, extensions, &request);
         let sent = Sent::after(acquire, request.method(), &self.layer).await.map_err(Error::middleware)?;
+        sent.tell_deadline(&self.layer, extensions, &mut request);
         sent.drive(next.run(request, extensions), &self.layer).await.map_err(|failure| match failure {
             Failure::Stalled(stalled) => Error::middleware(stalled),
             Failure::Inner(error) => error,

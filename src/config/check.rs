@@ -7,8 +7,9 @@ use super::duration::{OrOff, Text};
 use super::switch::Switch;
 use super::{
     BreakerConfig, ConfigError, GrpcThrottling, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RetryBudget,
-    RetryRatio, SreThrottling,
+    RetryRatio, Shares, SreThrottling,
 };
+use crate::engine::priority::Priority;
 use crate::engine::quota::Dimension;
 
 /// More than any process can have in flight; a larger number is a typo.
@@ -53,6 +54,7 @@ fn check_base(config: &LimitConfig) -> Result<(), ConfigError> {
     if config.max_inflight > 0 {
         root.reserve(config.interactive_reserve, config.max_inflight)?;
     }
+    root.shares(config.shares.as_ref())?;
     root.duration("queue_timeout", config.queue_timeout, NO_WAITING)?;
     root.count("max_queue", config.max_queue)?;
     root.queue_bound("max_queue_per_class", config.max_queue_per_class)?;
@@ -92,6 +94,7 @@ fn check_override(section: &Section, lane: &LaneOverride, base: &LimitConfig) ->
             section.reserve(reserve, max_inflight)?;
         }
     }
+    section.shares(lane.shares.as_ref().and_then(|Switch(shares)| shares.as_ref()))?;
     if let Some(Text(timeout)) = lane.queue_timeout {
         section.duration("queue_timeout", timeout, NO_WAITING)?;
     }
@@ -210,6 +213,19 @@ impl Section {
                 self.refuse(&key, error.value(), error.allowed())
             }
         }
+    }
+
+    fn shares(&self, shares: Option<&Shares>) -> Result<(), ConfigError> {
+        let Some(shares) = shares else { return Ok(()) };
+        let section = self.inner("shares");
+        for (class, part) in Priority::ALL.into_iter().zip(shares.parts()) {
+            section.number(class.as_str(), part, (0.0, 1.0), "a part of the limit")?;
+        }
+        if shares.policy().fit() {
+            return Ok(());
+        }
+        let [interactive, default, bulk] = shares.parts();
+        self.refuse("shares", format_args!("{interactive} + {default} + {bulk}"), "at most 1 together")
     }
 
     fn breaker(&self, breaker: Option<&BreakerConfig>) -> Result<(), ConfigError> {

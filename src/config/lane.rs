@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::duration::{OrOff, Text};
 use super::switch::Switch;
-use super::{Aging, BreakerConfig, Limit, Quota, RetryBudget};
+use super::{Aging, BreakerConfig, Limit, Quota, RetryBudget, Shares};
+use crate::engine::forecast::PredictDeadlines;
 
 /// Other values for the lanes whose shown name matches a pattern.
 ///
@@ -64,6 +65,10 @@ pub struct LaneOverride {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) interactive_reserve: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shares: Option<Switch<Shares>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) predict_deadlines: Option<PredictDeadlines>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) queue_timeout: Option<Text>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_queue: Option<u32>,
@@ -93,6 +98,8 @@ impl LaneOverride {
             limit: None,
             quota: None,
             interactive_reserve: None,
+            shares: None,
+            predict_deadlines: None,
             queue_timeout: None,
             max_queue: None,
             max_queue_per_class: None,
@@ -127,6 +134,19 @@ impl LaneOverride {
     #[must_use]
     pub fn interactive_reserve(self, slots: u32) -> Self {
         Self { interactive_reserve: Some(slots), ..self }
+    }
+
+    /// What part of the limit of each of these lanes each class may count on. `None`, in files `"off"`: there are no shares
+    /// here, whatever applies elsewhere.
+    #[must_use]
+    pub fn shares(self, shares: impl Into<Option<Shares>>) -> Self {
+        Self { shares: Some(Switch(shares.into())), ..self }
+    }
+
+    /// Whether calls of these lanes are refused whose deadlines cannot be kept.
+    #[must_use]
+    pub fn predict_deadlines(self, predict: PredictDeadlines) -> Self {
+        Self { predict_deadlines: Some(predict), ..self }
     }
 
     /// Longest wait for a slot. Zero is refused: for no waiting, set [`max_queue`](Self::max_queue) to 0.

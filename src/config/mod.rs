@@ -15,6 +15,7 @@ mod proptests;
 mod quota;
 mod retry_budget;
 mod runs;
+mod shares;
 mod switch;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,8 @@ mod tests;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::engine::forecast::PredictDeadlines;
 
 pub use self::aging::Aging;
 pub use self::breaker::BreakerConfig;
@@ -33,6 +36,7 @@ pub use self::pool::PoolLimit;
 pub use self::quota::Quota;
 pub use self::retry_budget::{GrpcThrottling, RetryBudget, RetryRatio, SreThrottling};
 pub use self::runs::{BudgetChecks, RunConfig};
+pub use self::shares::Shares;
 
 /// Every limit of a [`Limiter`](crate::Limiter): for each lane, for the lanes of a provider together, and in all.
 ///
@@ -116,6 +120,27 @@ pub struct LimitConfig {
     /// limit, so that the other classes always have a slot: with a limit of 1, nothing is reserved.
     pub interactive_reserve: u32,
 
+    /// What part of its limit each class may count on: see [`Shares`] for the exact rule. Default `None`, in files `"off"`:
+    /// slots go by class and age alone.
+    #[serde(with = "switch", skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
+
+    /// Whether a call that would have to wait is refused at once when its deadline cannot be kept. Default: it is.
+    ///
+    /// On by default, because it concerns only calls that carry a deadline, refuses nothing before enough is known (30 calls
+    /// that ended well in the last five minutes, since the first call with a deadline had to wait), and because a call that
+    /// is sent too late to be of use takes a slot from one that is not.
+    ///
+    /// A call is refused when the predicted wait and the predicted service end after its deadline:
+    ///
+    /// - the wait is the number of those ahead of it over the slots per second that become free for its class: its lane's
+    ///   slots over the mean time for which the last 256 calls held theirs, without what the classes above it take by their
+    ///   present arrivals. Reserve, shares, a pause, the cap of the pool and missing tokens count.
+    /// - the service is the median time for which those of these calls that ended well held their slots.
+    ///
+    /// A call that finds a free slot is sent, whatever its deadline, as long as that has not passed.
+    pub predict_deadlines: PredictDeadlines,
+
     /// Longest wait for a slot. Default 300 s. Zero is refused: for no waiting, set [`max_queue`](Self::max_queue) to 0.
     #[serde(with = "duration::text")]
     pub queue_timeout: Duration,
@@ -187,6 +212,8 @@ impl Default for LimitConfig {
             limit: Limit::Fixed,
             quota: None,
             interactive_reserve: 1,
+            shares: None,
+            predict_deadlines: PredictDeadlines::On,
             queue_timeout: Duration::from_secs(300),
             max_queue: 1_000,
             max_queue_per_class: None,

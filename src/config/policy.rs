@@ -4,7 +4,7 @@ use super::check::check;
 use super::duration::{OrOff, Text};
 use super::pattern::matches;
 use super::switch::Switch;
-use super::{BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RetryBudget};
+use super::{BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, PoolLimit, Quota, RetryBudget, Shares};
 use crate::engine::breaker::BreakerPolicy;
 use crate::engine::pause::PauseBounds;
 use crate::engine::policy::{LanePolicy, SlotPolicy};
@@ -186,12 +186,14 @@ impl Policy {
         LaneRules {
             admission: LanePolicy {
                 slots: SlotPolicy { limit: config.max_inflight, reserve: config.interactive_reserve },
+                shares: config.shares.map(Shares::policy),
                 queue_timeout: config.queue_timeout,
                 max_queue: config.max_queue,
                 max_queue_per_class: config.max_queue_per_class,
                 max_queue_per_tenant: config.max_queue_per_tenant,
                 aging_step: config.aging_step.step(),
                 pauses: PauseBounds { min: config.min_pause, max: config.max_pause },
+                predict_deadlines: config.predict_deadlines,
                 when_short: WhenShort::Queue,
             },
             guards: Guards { first_byte: config.first_byte_timeout, idle: config.idle_timeout },
@@ -205,6 +207,11 @@ fn apply(entry: &LaneOverride, rules: &mut LaneRules) {
     let LaneRules { admission, guards } = rules;
     admission.slots.limit = entry.max_inflight.unwrap_or(admission.slots.limit);
     admission.slots.reserve = entry.interactive_reserve.unwrap_or(admission.slots.reserve);
+    admission.shares = match entry.shares {
+        Some(Switch(shares)) => shares.map(Shares::policy),
+        None => admission.shares,
+    };
+    admission.predict_deadlines = entry.predict_deadlines.unwrap_or(admission.predict_deadlines);
     admission.queue_timeout = entry.queue_timeout.map_or(admission.queue_timeout, |Text(after)| after);
     admission.max_queue = entry.max_queue.unwrap_or(admission.max_queue);
     admission.max_queue_per_class = entry.max_queue_per_class.or(admission.max_queue_per_class);

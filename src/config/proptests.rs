@@ -12,6 +12,8 @@ use crate::limiter::key::{Kind, LaneKey};
 
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+// Whatever is a table of its own is boxed: a tree of all of them does not fit on the stack of a test.
+
 fn counts() -> impl Strategy<Value = u32> {
     prop_oneof![30 => 1_u32..9, 3 => Just(0), 1 => 999_999_u32..1_000_002, 1 => any::<u32>()]
 }
@@ -41,12 +43,13 @@ fn patterns() -> impl Strategy<Value = String> {
     prop_oneof![30 => "[ef*]{1,2}\\|[mn*]{1,2}", 1 => "[efmn|*]{0,3}"]
 }
 
-fn overrides() -> impl Strategy<Value = LaneOverride> {
+fn overrides() -> BoxedStrategy<LaneOverride> {
     let queue = (maybe(durations()), maybe(counts()), maybe(counts()), maybe(counts()));
     let guards = (maybe(agings()), maybe(maybe(durations())), maybe(maybe(durations())));
     let upstream = (maybe(maybe(breakers())), maybe(maybe(retry_budgets())), maybe(quotas()));
-    (patterns(), maybe(counts()), maybe(reserves()), queue, guards, upstream).prop_map(
-        |(lane, limit, reserve, queue, guards, upstream)| LaneOverride {
+    let upstream = (upstream, maybe(maybe(class_shares())), maybe(predictions()));
+    (patterns(), maybe(counts()), maybe(reserves()), queue, guards, upstream)
+        .prop_map(|(lane, limit, reserve, queue, guards, upstream)| LaneOverride {
             max_inflight: limit,
             interactive_reserve: reserve,
             queue_timeout: queue.0.map(duration::Text),
@@ -56,15 +59,17 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
             aging_step: guards.0,
             first_byte_timeout: guards.1.map(duration::OrOff),
             idle_timeout: guards.2.map(duration::OrOff),
-            breaker: upstream.0.map(Switch),
-            retry_budget: upstream.1.map(Switch),
-            quota: upstream.2,
+            breaker: upstream.0.0.map(Switch),
+            retry_budget: upstream.0.1.map(Switch),
+            quota: upstream.0.2,
+            shares: upstream.1.map(Switch),
+            predict_deadlines: upstream.2,
             ..LaneOverride::new(lane)
-        },
-    )
+        })
+        .boxed()
 }
 
-/// Seldom one that is refused. Boxed: a tree of all these does not fit on the stack of a test.
+/// Seldom one that is refused.
 fn quotas() -> BoxedStrategy<Quota> {
     let per_minute = || maybe(prop_oneof![9 => 1_000_u64..1_000_000, 1 => any::<u64>()]);
     let words = (prop::bool::ANY, prop::bool::ANY);
@@ -93,10 +98,19 @@ fn shares() -> impl Strategy<Value = f64> {
     prop_oneof![40 => thousandths(10, 1_000), 1 => prop::sample::select(vec![0.0, 1.5, -1.0])]
 }
 
-fn breakers() -> impl Strategy<Value = BreakerConfig> {
+fn predictions() -> impl Strategy<Value = PredictDeadlines> {
+    prop::sample::select(vec![PredictDeadlines::On, PredictDeadlines::Off])
+}
+
+fn class_shares() -> BoxedStrategy<Shares> {
+    let part = || prop_oneof![20 => thousandths(0, 333), 1 => prop::sample::select(vec![1.0, 1.5, -1.0])];
+    (part(), part(), part()).prop_map(|(interactive, default, bulk)| Shares { interactive, default, bulk }).boxed()
+}
+
+fn breakers() -> BoxedStrategy<BreakerConfig> {
     let times = (durations(), short_durations(), durations(), durations());
-    (shares(), maybe(durations()), shares(), counts(), times, 1_u32..102).prop_map(
-        |(failure_rate, slow_after, slow_rate, min_calls, times, probes)| BreakerConfig {
+    (shares(), maybe(durations()), shares(), counts(), times, 1_u32..102)
+        .prop_map(|(failure_rate, slow_after, slow_rate, min_calls, times, probes)| BreakerConfig {
             failure_rate,
             slow_after,
             slow_rate,
@@ -106,11 +120,11 @@ fn breakers() -> impl Strategy<Value = BreakerConfig> {
             max_open_for: times.2,
             probes,
             probe_timeout: times.3,
-        },
-    )
+        })
+        .boxed()
 }
 
-fn retry_budgets() -> impl Strategy<Value = RetryBudget> {
+fn retry_budgets() -> BoxedStrategy<RetryBudget> {
     prop_oneof![
         (shares(), thousandths(0, 5_000), durations())
             .prop_map(|(ratio, per_second, window)| RetryBudget::Ratio(RetryRatio { ratio, per_second, window })),
@@ -118,23 +132,24 @@ fn retry_budgets() -> impl Strategy<Value = RetryBudget> {
             .prop_map(|(max_tokens, token_ratio)| RetryBudget::Grpc(GrpcThrottling { max_tokens, token_ratio })),
         (thousandths(990, 4_000), durations()).prop_map(|(k, window)| RetryBudget::Sre(SreThrottling { k, window })),
     ]
+    .boxed()
 }
 
-fn pools() -> impl Strategy<Value = PoolLimit> {
+fn pools() -> BoxedStrategy<PoolLimit> {
     let kinds = prop::sample::select(vec![Kind::Chat, Kind::Embedding, Kind::Other]);
-    ("[ef*]{1,2}", maybe(kinds), counts(), maybe(reserves()), maybe(quotas())).prop_map(
-        |(endpoint, kind, max_inflight, interactive_reserve, quota)| PoolLimit {
+    ("[ef*]{1,2}", maybe(kinds), counts(), maybe(reserves()), maybe(quotas()))
+        .prop_map(|(endpoint, kind, max_inflight, interactive_reserve, quota)| PoolLimit {
             endpoint,
             kind,
             max_inflight,
             limit: Limit::Fixed,
             quota,
             interactive_reserve,
-        },
-    )
+        })
+        .boxed()
 }
 
-fn limits() -> impl Strategy<Value = Limit> {
+fn limits() -> BoxedStrategy<Limit> {
     use crate::engine::controller::{AimdConfig, KneeConfig};
     let bounds = || (counts(), counts(), counts());
     prop_oneof![
@@ -146,6 +161,7 @@ fn limits() -> impl Strategy<Value = Limit> {
             Limit::Aimd(AimdConfig { initial_limit, min_limit, max_limit, decrease, ..AimdConfig::default() })
         }),
     ]
+    .boxed()
 }
 
 prop_compose! {
@@ -160,11 +176,12 @@ prop_compose! {
         limit in limits(),
         (breaker, retry_budget) in (maybe(breakers()), maybe(retry_budgets())),
         quota in maybe(quotas()),
+        (shares, predict_deadlines) in (maybe(class_shares()), predictions()),
     ) -> LimitConfig {
         LimitConfig {
             max_inflight, interactive_reserve, queue_timeout, max_queue, max_queue_per_class, max_queue_per_tenant,
             max_queue_total, aging_step, max_lanes, min_pause, max_pause, first_byte_timeout, idle_timeout, overrides,
-            pools, limit, quota, breaker, retry_budget,
+            pools, limit, quota, breaker, retry_budget, shares, predict_deadlines,
         }
     }
 }
@@ -188,6 +205,9 @@ proptest! {
             prop_assert!(policy.is_enabled() || is_unlimited);
             prop_assert!(policy.steer_lane(&lane, 1).is_none() == policy.lane_limit(&lane).is_fixed());
             prop_assert!(!admission.pauses.min.is_zero() && admission.pauses.min <= admission.pauses.max);
+            if let Some(shares) = admission.shares {
+                prop_assert!(shares.slots(1_000_000).iter().sum::<u32>() <= 1_000_000);
+            }
             prop_assert_ne!(admission.max_queue_per_class, Some(0));
             prop_assert_ne!(admission.max_queue_per_tenant, Some(0));
             if let Some(breaker) = policy.lane_breaker(&lane) {

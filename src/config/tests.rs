@@ -171,6 +171,39 @@ fn impossible_value_is_refused_with_key_value_and_what_is_allowed() {
 }
 
 #[test]
+fn shares_that_cannot_be_given_are_refused_with_the_path_of_the_key() {
+    let cases = [
+        ("shares = { interactive = 1.5 }", "shares.interactive", "1.5", "0 to 1"),
+        ("shares = { default = -0.1 }", "shares.default", "-0.1", "0 to 1"),
+        ("shares = { bulk = nan }", "shares.bulk", "NaN", "0 to 1"),
+        (
+            "shares = { interactive = 0.5, default = 0.4, bulk = 0.2 }",
+            "shares",
+            "0.5 + 0.4 + 0.2",
+            "at most 1 together",
+        ),
+    ];
+    for (text, key, value, allowed) in cases {
+        assert_refused(text, key, value, allowed);
+        let entry = format!("[[overrides]]\nlane = '*'\n{text}");
+        assert_refused(&entry, &format!("overrides[0].{key}"), value, allowed);
+    }
+    assert!(parse_error("shares = { urgent = 0.5 }").contains("unknown field `urgent`, expected one of `interactive`"));
+    assert!(parse_error("shares = 'even'").contains("unknown variant `even`, expected `off`"));
+}
+
+#[test]
+fn a_lane_may_have_other_shares_or_none() {
+    let policy = compiled(
+        "shares = { interactive = 0.7, default = 0.2, bulk = 0.1 }\n
+         [[overrides]]\nlane = '*|a'\nshares = { bulk = 0.5 }\n
+         [[overrides]]\nlane = '*|b'\nshares = 'off'",
+    );
+    let slots = |model: &str| policy.lane(&LaneKey::new("e", model)).admission.shares.map(|it| it.slots(10));
+    assert_eq!(["x", "a", "b"].map(slots), [Some([7, 2, 1]), Some([0, 0, 5]), None]);
+}
+
+#[test]
 fn impossible_override_is_refused_with_its_place() {
     let cases = [
         ("lane = ''", "lane", "\"\"", "`*`"),

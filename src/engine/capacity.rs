@@ -24,6 +24,12 @@ impl ClassSet {
     }
 }
 
+impl FromIterator<Priority> for ClassSet {
+    fn from_iter<I: IntoIterator<Item = Priority>>(classes: I) -> Self {
+        Self(classes.into_iter().fold(0, |set, class| set | 1 << class as u8))
+    }
+}
+
 /// Slots in use, by class, against a limit.
 ///
 /// The count is the only truth: being above a lowered limit means no grants until it drains, and nothing else.
@@ -59,6 +65,10 @@ impl Capacity {
 
     pub(crate) fn in_use(&self) -> u32 {
         self.in_use.iter().sum()
+    }
+
+    pub(crate) fn in_use_by_class(&self) -> [u32; 3] {
+        self.in_use
     }
 
     /// The classes that may take a slot while no more than `most` may be in use, nor more than the limit.

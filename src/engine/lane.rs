@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use super::asked::KeptOfWaiters;
 use super::breaker::{Breaker, BreakerState};
+use super::capacity::ClassSet;
+use super::forecast::Past;
 use super::health::Health;
 use super::policy::LanePolicy;
 use super::pool::LEASE;
-use super::queue::Queue;
+use super::priority::Priority;
+use super::queue::{Next, Queue};
 use super::quota::{Quota, QuotaView};
 use super::retry_budget::Retries;
+use super::shares::Shares;
 use super::steering::Steering;
 use super::time::Time;
 use super::totals::Totals;
@@ -36,6 +40,8 @@ pub(crate) struct Lane {
     /// Somebody wants to hear of its calls, or they are charged or held back: kept by the pool, for every call to ask.
     pub(super) is_followed: bool,
     pub(super) totals: Totals,
+    /// Since the first call with a deadline had to wait here.
+    pub(super) past: Option<Box<Past>>,
     queued_since: Option<Time>,
     /// Where the pool lists this lane while its queue is not empty.
     pub(super) listed_at: Option<usize>,
@@ -73,6 +79,7 @@ impl Lane {
             retries: Retries::new(None),
             is_followed: false,
             totals: Totals::default(),
+            past: None,
             queued_since: None,
             listed_at: None,
             policy,
@@ -85,6 +92,62 @@ impl Lane {
             self.queue.set_aging_step(policy.aging_step);
         }
         self.policy = policy;
+    }
+
+    /// The waiter that goes next among those whose own class is in `open`.
+    #[inline]
+    pub(super) fn next(&mut self, open: ClassSet, now: Time) -> Option<Next> {
+        match self.policy.shares {
+            None => self.queue.next(open, now),
+            Some(shares) => self.next_by_shares(shares, open, now),
+        }
+    }
+
+    #[cold]
+    fn next_by_shares(&mut self, shares: Shares, open: ClassSet, now: Time) -> Option<Next> {
+        let first = self.queue.next(open, now)?;
+        let below = shares.below(self.valve.limit(), self.valve.in_use_by_class());
+        if self.claims(below, first) {
+            return Some(first);
+        }
+        self.queue.next(open.intersect(below), now).or(Some(first))
+    }
+
+    /// Whether a waiter goes before those of classes that have their shares. One that has risen to the first class, or is of
+    /// it, does so also where its class has no share, but holds no slot either: otherwise such a class could wait for ever.
+    fn claims(&self, below: ClassSet, first: Next) -> bool {
+        let holds_none = || self.valve.in_use_by_class()[first.class.index()] == 0;
+        below.contains(first.class) || (first.rank.0 == Priority::Interactive as u8 && holds_none())
+    }
+
+    /// Whether `next`, who waits, goes before a newcomer of this class.
+    pub(super) fn goes_before(&self, next: Next, newcomer: Priority) -> bool {
+        let is_above = next.rank.0 <= newcomer as u8;
+        let Some(shares) = self.policy.shares else { return is_above };
+        let below = shares.below(self.valve.limit(), self.valve.in_use_by_class());
+        match (self.claims(below, next), below.contains(newcomer)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => is_above,
+        }
+    }
+
+    /// By class, those who run or wait.
+    pub(super) fn present(&self) -> [u32; 3] {
+        let (running, waiting) = (self.valve.in_use_by_class(), self.queue.waiting_by_class());
+        [0, 1, 2].map(|class| running[class] + waiting[class])
+    }
+
+    /// Slots that the shares of the other classes leave to this one, by what these hold or want. `None`: there are no
+    /// shares, or none that say so.
+    pub(super) fn slots_left_to(&self, class: Priority) -> Option<u32> {
+        let limit = self.valve.limit();
+        let due = self.policy.shares?.slots(limit);
+        let present = self.present();
+        let others = Priority::ALL.into_iter().map(Priority::index).filter(|&other| other != class.index());
+        let theirs: u32 = others.map(|other| due[other].min(present[other])).sum();
+        let withheld = self.valve.slots_for(class)?.withheld.saturating_sub(theirs);
+        Some(limit - theirs - withheld).filter(|&left| left > 0)
     }
 
     #[inline]

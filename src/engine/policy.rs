@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use super::forecast::PredictDeadlines;
 use super::pause::PauseBounds;
 use super::quota::WhenShort;
+use super::shares::Shares;
 
 /// What one lane allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LanePolicy {
     pub(crate) slots: SlotPolicy,
+    /// Of the limit, by class.
+    pub(crate) shares: Option<Shares>,
     pub(crate) queue_timeout: Duration,
     /// 0 = no waiting.
     pub(crate) max_queue: u32,
@@ -18,6 +22,8 @@ pub(crate) struct LanePolicy {
     pub(crate) aging_step: Option<Duration>,
     /// Never zero, the least never above the most.
     pub(crate) pauses: PauseBounds,
+    /// Whether calls are refused whose deadlines cannot be kept.
+    pub(crate) predict_deadlines: PredictDeadlines,
     /// Whether a call waits for tokens.
     pub(crate) when_short: WhenShort,
 }

@@ -1,7 +1,7 @@
 //! One scheduling domain: the lanes of one provider and kind, and the cap over all of them.
 //!
 //! Which waiter goes next depends on the pool's slots, the lane's slots, both reserves and the lane's pause together, so
-//! it is decided here in one step. Later gates (tokens, breaker, shares) join in [`Valve::open_to`] and in
+//! it is decided here in one step. Later gates (tokens, breaker) join in [`Valve::open_to`] and in
 //! [`Pool::grant`].
 
 use std::task::Waker;
@@ -350,6 +350,9 @@ impl Pool {
         self.heed(id, grant, ending, now, effects);
         let spent = grant.told.map_or_else(Spent::default, |told| self.learn(id, grant, told, ending, now, effects));
         self.give_back(id, grant.class);
+        if self.lane(id).past.is_some() {
+            self.remember(id, grant, outcome, now);
+        }
         self.dispatch(id, now, effects);
         spent
     }
@@ -699,7 +702,7 @@ impl Pool {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         let open = pool_open.intersect(lane.valve.open_to(now));
-        let next = lane.queue.next(open, now)?;
+        let next = lane.next(open, now)?;
         (!lane.is_followed || self.lets_go(id, next, now)).then_some(next)
     }
 
@@ -758,5 +761,6 @@ impl Pool {
 
 mod charges;
 mod followed;
+mod foresight;
 #[cfg(test)]
 mod tests;

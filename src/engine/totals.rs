@@ -17,10 +17,11 @@ pub(crate) enum Reason {
     RunOver,
     BreakerOpen,
     RetryBudget,
+    DeadlineUnreachable,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::QueueFull,
         Self::QueueTimeout,
         Self::Deadline,
@@ -33,6 +34,7 @@ impl Reason {
         Self::RunOver,
         Self::BreakerOpen,
         Self::RetryBudget,
+        Self::DeadlineUnreachable,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -49,6 +51,7 @@ impl Reason {
             Self::RunOver => "run_over",
             Self::BreakerOpen => "breaker_open",
             Self::RetryBudget => "retry_budget",
+            Self::DeadlineUnreachable => "deadline_unreachable",
         }
     }
 }

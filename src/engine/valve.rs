@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::capacity::{Capacity, ClassSet};
 use super::change::{Cause, ChangeKind};
+use super::forecast::Slots;
 use super::outcome::{OutcomeKind, Verdict};
 use super::pause::{Gate, PauseBounds};
 use super::policy::SlotPolicy;
@@ -165,6 +166,23 @@ impl Valve {
     #[inline]
     pub(super) fn in_use(&self) -> u32 {
         self.capacity.in_use()
+    }
+
+    /// What a class may take of them; `None`: unlimited.
+    pub(super) fn slots_for(&self, class: Priority) -> Option<Slots> {
+        let limit = self.capacity.limit()?;
+        let free = limit.saturating_sub(self.in_use());
+        if class == Priority::Interactive {
+            return Some(Slots { limit, withheld: 0, free });
+        }
+        let [_, default, bulk] = self.in_use_by_class();
+        let withheld = self.capacity.reserve();
+        Some(Slots { limit, withheld, free: free.min((limit - withheld).saturating_sub(default + bulk)) })
+    }
+
+    #[inline]
+    pub(super) fn in_use_by_class(&self) -> [u32; 3] {
+        self.capacity.in_use_by_class()
     }
 
     /// Nothing in flight and nothing to remember.

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Method, Request, Response, response};
+use http::{HeaderName, Method, Request, Response, response};
 use http_body::Body;
 use pin_project::pin_project;
 use tower_service::Service;
@@ -13,6 +14,7 @@ use tower_service::Service;
 use super::answer::{Fate, Held, failed, fate, free, holding, peeked, settle};
 use super::answer_rules::AnswerRules;
 use super::body::ResponseBody;
+use super::deadline::{self, Deadline};
 use super::error_body::Peek;
 use crate::BoxError;
 use crate::engine::outcome::Outcome;
@@ -43,6 +45,7 @@ where
     held: Option<Held>,
     /// Until there is a slot.
     rules: Option<AnswerRules>,
+    deadline_header: Option<Arc<HeaderName>>,
 }
 
 #[pin_project(project = StageNow)]
@@ -60,7 +63,13 @@ where
     B: Body,
 {
     #[inline(always)]
-    pub(super) fn waiting(inner: S, request: Request<Q>, acquire: Acquire, rules: AnswerRules) -> Self {
+    pub(super) fn waiting(
+        inner: S,
+        request: Request<Q>,
+        acquire: Acquire,
+        rules: AnswerRules,
+        deadline_header: Option<Arc<HeaderName>>,
+    ) -> Self {
         Self {
             is_head: request.method() == Method::HEAD,
             stage: Stage::Waiting(acquire),
@@ -68,6 +77,7 @@ where
             request: Some(request),
             held: None,
             rules: Some(rules),
+            deadline_header,
         }
     }
 
@@ -85,7 +95,7 @@ where
 
     #[inline]
     fn off(stage: Stage<S::Future, B>) -> Self {
-        Self { stage, inner: None, request: None, is_head: false, held: None, rules: None }
+        Self { stage, inner: None, request: None, is_head: false, held: None, rules: None, deadline_header: None }
     }
 }
 
@@ -102,8 +112,11 @@ where
         let mut this = self.project();
         loop {
             match this.stage.as_mut().project() {
-                StageNow::Waiting(acquire) => {
-                    let permit = ready!(acquire.poll(cx))?;
+                StageNow::Waiting(mut acquire) => {
+                    let permit = ready!(acquire.as_mut().poll(cx))?;
+                    if let Some(request) = this.request {
+                        deadline::note(acquire.deadline(), request.extensions_mut());
+                    }
                     *this.held = this.rules.take().and_then(|rules| Held::new(permit, rules));
                     this.stage.set(Stage::Readying);
                 }
@@ -119,7 +132,11 @@ where
                         this.stage.set(Stage::Done);
                         return Poll::Ready(Err(failed(this.held, error.into())));
                     }
-                    let request = this.request.take().expect("a request is sent once");
+                    let mut request = this.request.take().expect("a request is sent once");
+                    if let Some(name) = this.deadline_header {
+                        let deadline = request.extensions().get::<Deadline>().copied();
+                        deadline::tell(name, deadline, request.headers_mut());
+                    }
                     this.stage.set(Stage::Called(inner.call(request)));
                     *this.inner = None;
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use tower_layer::Layer;
 
 use super::answer_rules::{ReadUsage, ReleaseOn};
@@ -104,6 +105,25 @@ impl InflightLimitLayer {
     #[must_use]
     pub fn release_on(mut self, release_on: ReleaseOn) -> Self {
         Arc::make_mut(&mut self.options).answers.release_on = release_on;
+        self
+    }
+
+    /// Tells the upstream by this header how much of a call's time is left when it is sent, in whole milliseconds. Default:
+    /// requests go out with the headers that they came with. Services inside of the layer find the
+    /// [`Deadline`](crate::Deadline) in the request's extensions either way.
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use tower_inflight::{InflightLimitLayer, Limiter};
+    ///
+    /// let limiter = Limiter::builder().max_inflight(6).build()?;
+    /// let layer = InflightLimitLayer::new(limiter).deadline_header(HeaderName::from_static("x-time-left-ms"));
+    /// # let _ = layer;
+    /// # Ok::<(), tower_inflight::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn deadline_header(mut self, name: HeaderName) -> Self {
+        Arc::make_mut(&mut self.options).deadline_header = Some(Arc::new(name));
         self
     }
 

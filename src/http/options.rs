@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, HeaderName};
 use http::{Extensions, HeaderMap, Method, Uri};
 
 use super::answer_rules::AnswerRules;
@@ -106,6 +106,8 @@ pub(crate) struct Options {
     scan_limit: usize,
     lane_by: Option<Arc<LaneBy>>,
     pub(crate) answers: AnswerRules,
+    /// By which the upstream is told of deadlines. Shared, since each call keeps it until it is sent.
+    pub(crate) deadline_header: Option<Arc<HeaderName>>,
     pub(crate) estimator: Arc<dyn TokenEstimator>,
 }
 
@@ -116,6 +118,7 @@ impl Default for Options {
             scan_limit: SCAN_LIMIT,
             lane_by: None,
             answers: AnswerRules::default(),
+            deadline_header: None,
             estimator: Arc::new(BytesOverFour),
         }
     }
@@ -149,7 +152,7 @@ impl Options {
         let named = head.extensions.get::<Model>().map(Model::name);
         match RequestLane::derive(head, named, body, self.scan_limit, self.limited) {
             Some(lane) => self.enter(limiter, lane.as_ref(), head, body, lane.asks_for_stream()),
-            None => Acquire::off(),
+            None => Acquire::passing(head.extensions.get::<Call>()),
         }
     }
 

@@ -106,6 +106,7 @@ where
             return ResponseFuture::passing(inner, request);
         }
         let acquire = self.options.acquire(&self.limiter, RequestHead::of(&request), || request.body().peek());
-        ResponseFuture::waiting(inner, request, acquire, self.options.answers.clone())
+        let Options { answers, deadline_header, .. } = &*self.options;
+        ResponseFuture::waiting(inner, request, acquire, answers.clone(), deadline_header.clone())
     }
 }

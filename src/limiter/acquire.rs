@@ -109,6 +109,18 @@ impl Acquire {
         Self::of(None, Call::unnamed())
     }
 
+    /// For a call that is not limited, and may have a deadline all the same.
+    pub(crate) fn passing(call: Option<&Call>) -> Self {
+        let deadline = call.map_or(Time::NEVER, |call| call.deadline);
+        Self::of(None, Call { deadline, ..Call::unnamed() })
+    }
+
+    /// `NEVER`: none. The scope that it is polled in has its say with the first poll.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
     #[inline]
     fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
         Scope::complete(&mut call);
@@ -365,19 +377,23 @@ fn join(
     now: Time,
     state: &mut pool::State,
 ) -> Arrival {
+    let class = arriving.class.unwrap_or_default();
+    let arrived_at = if now.since(since) < JUST_NOW { now } else { since };
+    if deadline != Time::NEVER {
+        let request = Request { class, asked: arriving.asked, deadline };
+        if let Some(foreseen) = state.engine.foresee_miss(lane.id, request, arrived_at, now) {
+            let bound = Bound::Foreseen(foreseen);
+            return Arrival::Refused(refuse(lane, RejectKind::DeadlineUnreachable, bound, None, state));
+        }
+    }
     if !state.reserve_place(&lane.pool.shared) {
         let most = u32::try_from(lane.pool.shared.max_waiting()).unwrap_or(u32::MAX);
         let kind = RejectKind::QueueFull(QueueBound::Total);
         return Arrival::Refused(refuse(lane, kind, Bound::Count(most), None, state));
     }
     let bounds = Bounds::of(deadline, state.engine.lane_policy(lane.id).queue_timeout, now);
-    let ask = Ask {
-        class: arriving.class.unwrap_or_default(),
-        tenant: arriving.tenant.take(),
-        arrived_at: if now.since(since) < JUST_NOW { now } else { since },
-        expires_at: bounds.expires_at,
-        expiry: bounds.expiry,
-    };
+    let ask =
+        Ask { class, tenant: arriving.tenant.take(), arrived_at, expires_at: bounds.expires_at, expiry: bounds.expiry };
     match state.engine.enqueue(lane.id, ask, arriving.asked, waker.clone(), now) {
         Ok(ticket) => Arrival::Queued(ticket, bounds),
         Err(refusal) => Arrival::Refused(refuse_place(lane, refusal, bounds, state)),

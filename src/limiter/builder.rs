@@ -7,9 +7,10 @@ use super::Limiter;
 use super::key::LaneKey;
 use super::observer::{Hooks, LimitChange};
 use crate::config::{
-    Aging, BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit, Quota, RetryBudget,
+    Aging, BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit, Quota, RetryBudget, Shares,
 };
 use crate::engine::controller::{Controller, KneeConfig};
+use crate::engine::forecast::PredictDeadlines;
 
 /// Builds a [`Limiter`]. Every setting is a field of [`LimitConfig`], where its meaning, unit and default are told.
 ///
@@ -151,6 +152,18 @@ impl LimiterBuilder {
     /// Slots that only interactive calls may take.
     pub fn interactive_reserve(mut self, slots: u32) -> Self {
         self.config.interactive_reserve = slots;
+        self
+    }
+
+    /// What part of its limit each class may count on.
+    pub fn shares(mut self, shares: Shares) -> Self {
+        self.config.shares = Some(shares);
+        self
+    }
+
+    /// Whether calls are refused whose deadlines cannot be kept.
+    pub fn predict_deadlines(mut self, predict: PredictDeadlines) -> Self {
+        self.config.predict_deadlines = predict;
         self
     }
 

@@ -12,6 +12,7 @@ use super::agenda::secs;
 use super::scenario::{Answer, Clients};
 use crate::engine::asked::Asked;
 use crate::engine::controller::Controller;
+use crate::engine::forecast::PredictDeadlines;
 use crate::engine::outcome::{Outcome, Pause, Verdict};
 use crate::engine::pause::PauseBounds;
 use crate::engine::policy::{LanePolicy, SlotPolicy};
@@ -77,12 +78,14 @@ impl Station {
         let queue_timeout = secs(clients.queue_timeout_s);
         let policy = LanePolicy {
             slots: SlotPolicy { limit: 0, reserve: clients.interactive_reserve },
+            shares: None,
             queue_timeout,
             max_queue: clients.max_queue,
             max_queue_per_class: None,
             max_queue_per_tenant: None,
             aging_step: Some(secs(AGING_STEP_S)),
             pauses: PauseBounds { min: secs(MIN_PAUSE_S), max: secs(MAX_PAUSE_S) },
+            predict_deadlines: PredictDeadlines::Off,
             when_short: WhenShort::Queue,
         };
         let mut pool = Pool::new(SlotPolicy::default(), None, SEED);

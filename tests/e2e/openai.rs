@@ -175,3 +175,18 @@ async fn a_request_is_built_once_and_arrives_as_built() {
     assert!(seen[1].headers["content-type"].to_str().expect("text").starts_with("multipart/form-data"));
     assert!(seen[1].body.windows(2).any(|bytes| bytes == b"\x00\xFF"));
 }
+
+#[tokio::test]
+async fn the_time_that_remains_goes_to_the_server() {
+    let server = Server::answering(answer()).await;
+    let name = http::HeaderName::from_static("x-time-left-ms");
+    let layer = InflightLimitLayer::new(limiter(1)).deadline_header(name.clone());
+    let client = async_openai::Client::with_config(
+        async_openai::config::OpenAIConfig::new().with_api_base(server.url("/v1")).with_api_key("k"),
+    )
+    .with_http_service(service(plain(), layer));
+    let scope = tower_inflight::Scope::new().with_timeout(std::time::Duration::from_secs(60));
+    scope.run(client.chat().create(chat())).await.expect("an answer");
+    let left: u64 = server.requests()[0].headers[&name].to_str().expect("text").parse().expect("a number");
+    assert!((1..=60_000).contains(&left), "{left}");
+}

@@ -1,8 +1,10 @@
 //! Whose call it is, through a reqwest-middleware chain.
 
+use std::time::Duration;
+
 use http::Extensions;
 use reqwest::Response;
-use tower_inflight::{Admitted, Call, InCurrentScope, LaneKey, Model, Priority, Scope};
+use tower_inflight::{Admitted, Call, InCurrentScope, InflightLimitLayer, LaneKey, Model, Priority, Scope};
 
 use super::reply::Reply;
 use super::reqwest_support::{chain, chat, plain};
@@ -68,4 +70,19 @@ async fn a_lane_or_a_model_in_the_extensions_is_heard() {
     assert_eq!(lane(chosen.send().await.expect("an answer")), "account-7|m");
     let named = chat(&client, &server).with_extension(Model::new("other"));
     assert_eq!(lane(named.send().await.expect("an answer")), format!("http://{}/v1|other", server.addr()));
+}
+
+#[tokio::test]
+async fn the_time_that_remains_goes_to_the_server() {
+    let server = Server::answering(Reply::ok()).await;
+    let name = http::HeaderName::from_static("x-time-left-ms");
+    let client = chain(plain(), InflightLimitLayer::new(limiter(2)).deadline_header(name.clone()));
+    let call = Call::new(Priority::Default).with_timeout(Duration::from_secs(60));
+    chat(&client, &server).with_extension(call).send().await.expect("an answer");
+    chat(&client, &server).send().await.expect("an answer");
+
+    let sent = server.requests();
+    let left: u64 = sent[0].headers[&name].to_str().expect("text").parse().expect("a number");
+    assert!((1..=60_000).contains(&left), "{left}");
+    assert!(!sent[1].headers.contains_key(&name), "it has no deadline");
 }

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod breaker;
+mod deadlines;
 mod drop_order;
 mod endings;
 mod guards;

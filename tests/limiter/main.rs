@@ -5,10 +5,12 @@ mod bounds;
 mod calls;
 mod close;
 mod crowd;
+mod deadlines;
 mod lanes;
 mod lease;
 mod quota;
 mod runtimes;
+mod shares;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -63,10 +63,12 @@ impl Pool {
     /// Whether one who waits for tokens goes before a newcomer of this class.
     fn is_behind(&mut self, id: LaneId, class: Priority, now: Time) -> bool {
         let pool_open = self.valve.open_to(now);
-        let is_before = |pool: &mut Self, id: LaneId| {
-            let lane = pool.lane_mut(id);
+        let is_before = |pool: &mut Self, of: LaneId| {
+            let lane = pool.lane_mut(of);
             let open = pool_open.intersect(lane.valve.open_to(now));
-            lane.queue.next(open, now).is_some_and(|next| next.rank.0 <= class as u8)
+            let Some(next) = lane.next(open, now) else { return false };
+            // Shares are between those of one lane.
+            if of == id { lane.goes_before(next, class) } else { next.rank.0 <= class as u8 }
         };
         if self.quota.is_none() {
             return is_before(self, id);
@@ -94,6 +96,9 @@ impl Pool {
     ) -> Spent {
         let outcome = ending.verdict.outcome();
         let used = Used::of(charged, outcome, ending.first_byte_at != Time::ZERO, ending.reported);
+        if let Some(past) = &mut self.lane_mut(id).past {
+            past.note_used(used.tokens);
+        }
         for quota in self.quotas(id) {
             quota.settle(charged, used, now);
             if outcome == Outcome::Overload {

@@ -2,9 +2,11 @@
 
 mod cases;
 mod charged;
+mod foreseen;
 mod guarded;
 mod order;
 mod random;
+mod shared;
 mod steered;
 mod world;
 
@@ -12,6 +14,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::*;
+use crate::engine::forecast::PredictDeadlines;
 use crate::engine::outcome::{Outcome, Pause, Verdict};
 use crate::engine::pause::PauseBounds;
 use crate::engine::quota::WhenShort;
@@ -21,12 +24,14 @@ const SECOND: Duration = Duration::from_secs(1);
 fn policy(limit: u32) -> LanePolicy {
     LanePolicy {
         slots: SlotPolicy { limit, reserve: 0 },
+        shares: None,
         queue_timeout: 300 * SECOND,
         max_queue: 1_000_000,
         max_queue_per_class: None,
         max_queue_per_tenant: None,
         aging_step: Some(60 * SECOND),
         pauses: PauseBounds { min: SECOND, max: 600 * SECOND },
+        predict_deadlines: PredictDeadlines::On,
         when_short: WhenShort::Queue,
     }
 }

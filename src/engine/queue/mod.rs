@@ -282,7 +282,7 @@ impl Queue {
         let class = ask.class;
         let is_returning = ask.arrived_at < now;
         let effective = if is_returning { self.aged(class, now.since(ask.arrived_at)) } else { class as u8 };
-        let ahead = self.waiting_effective[..=usize::from(effective)].iter().sum();
+        let ahead = self.waiting_up_to(Priority::ALL[usize::from(effective)]);
 
         let stamp = self.next_stamp;
         self.next_stamp = stamp.wrapping_add(1);
@@ -323,6 +323,19 @@ impl Queue {
         }
         self.count_in(Place { tenant, class, effective, state: State::InLine });
         (WaiterId { index, stamp }, ahead)
+    }
+
+    /// The effective class that a newcomer would have, and how many would stand before it.
+    pub(crate) fn standing(&mut self, class: Priority, arrived_at: Time, now: Time) -> (Priority, u32) {
+        self.age(now);
+        let effective = Priority::ALL[usize::from(self.aged(class, now.since(arrived_at)))];
+        (effective, self.waiting_up_to(effective))
+    }
+
+    /// Waiters of this effective class and of those above.
+    #[inline]
+    pub(crate) fn waiting_up_to(&self, effective: Priority) -> u32 {
+        self.waiting_effective[..=effective.index()].iter().sum()
     }
 
     /// The waiter that goes next among those whose own class is in `open`.

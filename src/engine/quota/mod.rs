@@ -228,6 +228,15 @@ impl Quota {
         latest
     }
 
+    /// When a call fits after so many others, each of which uses so much.
+    pub(crate) fn fits_after(&mut self, ahead: u32, each: Tokens, then: Tokens, now: Time) -> Time {
+        let fits_at = |(dimension, bucket): (Dimension, &mut Bucket)| {
+            let before = each.charge(dimension).saturating_mul(ahead);
+            bucket.fits_at(before.saturating_add(then.charge(dimension)), now)
+        };
+        self.limited_mut().map(fits_at).max().unwrap_or(now)
+    }
+
     pub(crate) fn take(&mut self, tokens: Tokens) {
         for (dimension, bucket) in self.limited_mut() {
             bucket.take(tokens.charge(dimension));

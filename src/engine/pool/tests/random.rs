@@ -4,13 +4,18 @@ use proptest::prelude::*;
 
 use super::world::{Op, World};
 use super::*;
+use crate::engine::shares::Shares;
 
 fn lane_policy() -> impl Strategy<Value = LanePolicy> {
     let slots = (0_u32..5, 0_u32..4).prop_map(|(limit, reserve)| (limit, reserve.min(limit.saturating_sub(1))));
     let bound = || prop::option::weighted(0.2, 1_u32..4);
     let step = prop::option::weighted(0.8, (100_u64..5_000).prop_map(Duration::from_millis));
-    (slots, 0_u32..9, bound(), bound(), step).prop_map(|((limit, reserve), most, of_class, of_tenant, aging_step)| {
+    let part = || (0_u32..4).prop_map(|quarters| f64::from(quarters) / 9.0);
+    let shares = prop::option::weighted(0.3, (part(), part(), part()).prop_map(|(a, b, c)| Shares::new([a, b, c])));
+    let bounds = (0_u32..9, bound(), bound());
+    (slots, shares, bounds, step).prop_map(|((limit, reserve), shares, (most, of_class, of_tenant), aging_step)| {
         LanePolicy {
+            shares,
             slots: SlotPolicy { limit, reserve },
             max_queue: if most == 0 { 0 } else { most + 3 },
             max_queue_per_class: of_class,
