@@ -40,13 +40,14 @@ fn patterns() -> impl Strategy<Value = String> {
     prop_oneof![30 => "[ef*]{1,2}\\|[mn*]{1,2}", 1 => "[efmn|*]{0,3}"]
 }
 
-fn overrides() -> impl Strategy<Value = LaneOverride> {
+/// Boxed, as the next two: of so many parts, the whole would not fit on the stack of a test.
+fn overrides() -> BoxedStrategy<LaneOverride> {
     let queue = (maybe(durations()), maybe(counts()), maybe(counts()), maybe(counts()));
     let guards = (maybe(agings()), maybe(maybe(durations())), maybe(maybe(durations())));
     let upstream =
         (maybe(maybe(breakers())), maybe(maybe(retry_budgets())), maybe(maybe(class_shares())), maybe(predictions()));
-    (patterns(), maybe(counts()), maybe(reserves()), queue, guards, upstream).prop_map(
-        |(lane, limit, reserve, queue, guards, upstream)| LaneOverride {
+    (patterns(), maybe(counts()), maybe(reserves()), queue, guards, upstream)
+        .prop_map(|(lane, limit, reserve, queue, guards, upstream)| LaneOverride {
             max_inflight: limit,
             interactive_reserve: reserve,
             queue_timeout: queue.0.map(duration::Text),
@@ -61,8 +62,8 @@ fn overrides() -> impl Strategy<Value = LaneOverride> {
             shares: upstream.2.map(Switch),
             predict_deadlines: upstream.3,
             ..LaneOverride::new(lane)
-        },
-    )
+        })
+        .boxed()
 }
 
 /// As people write them: of seventeen digits, serde_json may read the last one wrong.
@@ -84,10 +85,10 @@ fn class_shares() -> impl Strategy<Value = Shares> {
     (part(), part(), part()).prop_map(|(interactive, default, bulk)| Shares { interactive, default, bulk })
 }
 
-fn breakers() -> impl Strategy<Value = BreakerConfig> {
+fn breakers() -> BoxedStrategy<BreakerConfig> {
     let times = (durations(), short_durations(), durations(), durations());
-    (shares(), maybe(durations()), shares(), counts(), times, 1_u32..102).prop_map(
-        |(failure_rate, slow_after, slow_rate, min_calls, times, probes)| BreakerConfig {
+    (shares(), maybe(durations()), shares(), counts(), times, 1_u32..102)
+        .prop_map(|(failure_rate, slow_after, slow_rate, min_calls, times, probes)| BreakerConfig {
             failure_rate,
             slow_after,
             slow_rate,
@@ -97,11 +98,11 @@ fn breakers() -> impl Strategy<Value = BreakerConfig> {
             max_open_for: times.2,
             probes,
             probe_timeout: times.3,
-        },
-    )
+        })
+        .boxed()
 }
 
-fn retry_budgets() -> impl Strategy<Value = RetryBudget> {
+fn retry_budgets() -> BoxedStrategy<RetryBudget> {
     prop_oneof![
         (shares(), thousandths(0, 5_000), durations())
             .prop_map(|(ratio, per_second, window)| RetryBudget::Ratio(RetryRatio { ratio, per_second, window })),
@@ -109,6 +110,7 @@ fn retry_budgets() -> impl Strategy<Value = RetryBudget> {
             .prop_map(|(max_tokens, token_ratio)| RetryBudget::Grpc(GrpcThrottling { max_tokens, token_ratio })),
         (thousandths(990, 4_000), durations()).prop_map(|(k, window)| RetryBudget::Sre(SreThrottling { k, window })),
     ]
+    .boxed()
 }
 
 fn pools() -> impl Strategy<Value = PoolLimit> {
