@@ -138,6 +138,10 @@ pub struct LimitConfig {
     ///   present arrivals. Reserve, shares, a pause, the cap of the pool and missing tokens count.
     /// - the service is the median time for which those of these calls that ended well held their slots.
     ///
+    /// A call has the benefit of half of the doubt about its wait. Under a steady load with deadlines that differ, at most one
+    /// in twenty goes otherwise than foreseen. More do where all calls have the same deadline, since then each of them is a close
+    /// case, and in a class that gets only the little which others leave.
+    ///
     /// A call that finds a free slot is sent, whatever its deadline, as long as that has not passed.
     pub predict_deadlines: PredictDeadlines,
 

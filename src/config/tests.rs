@@ -204,6 +204,16 @@ fn a_lane_may_have_other_shares_or_none() {
 }
 
 #[test]
+fn predictions_are_on_or_off_by_name_and_by_lane() {
+    let policy = compiled("[[overrides]]\nlane = '*|a'\npredict_deadlines = 'off'");
+    let of = |model: &str| policy.lane(&LaneKey::new("e", model)).admission.predict_deadlines;
+    assert_eq!(["x", "a"].map(of), [PredictDeadlines::On, PredictDeadlines::Off]);
+    let error = parse_error("predict_deadlines = true");
+    assert!(error.contains("predict_deadlines"), "{error}");
+    assert!(parse_error("predict_deadlines = 'maybe'").contains("expected `on` or `off`"));
+}
+
+#[test]
 fn impossible_override_is_refused_with_its_place() {
     let cases = [
         ("lane = ''", "lane", "\"\"", "`*`"),

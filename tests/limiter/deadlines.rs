@@ -78,10 +78,7 @@ async fn where_little_is_known_nothing_is_refused() {
     for _ in 0..40 {
         drop(queue(&limiter, within(millis(1))).await);
     }
-    assert!(
-        !figures(&limiter).refused.contains_key("deadline_unreachable")
-            || figures(&limiter).refused["deadline_unreachable"] == 0
-    );
+    assert_eq!(figures(&limiter).refused.get("deadline_unreachable").copied().unwrap_or_default(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +140,7 @@ async fn a_queue_timeout_that_comes_first_is_no_reason_to_let_a_hopeless_call_wa
     fill(&limiter, 1);
     settle_down().await;
     let _four: Vec<_> = futures_util::future::join_all((0..4).map(|_| queue(&limiter, Priority::Default))).await;
-    assert_eq!(kind(limiter.acquire(&lane(), within(secs(10))).await), RejectKind::DeadlineUnreachable);
+    assert_eq!(kind(limiter.acquire(&lane(), within(secs(8))).await), RejectKind::DeadlineUnreachable);
     assert_eq!(kind(limiter.acquire(&lane(), within(secs(60))).await), RejectKind::QueueTimeout);
 }
 

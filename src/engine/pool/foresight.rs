@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Pool;
-use crate::engine::forecast::{Ended, Foreseen, Known, PredictDeadlines, Slots};
+use crate::engine::forecast::{Ended, Foreseen, Known, PredictDeadlines, Slots, Wait};
 use crate::engine::outcome::{Outcome, OutcomeKind};
 use crate::engine::priority::Priority;
 use crate::engine::step::{Grant, LaneId, Request};
@@ -38,8 +38,8 @@ impl Pool {
             return None;
         }
         let wait = self.foresee_wait(id, &known, request, arrived_at, opens_at.since(now), now);
-        let is_missed = now + wait.saturating_add(known.service) > deadline;
-        is_missed.then_some(Foreseen { wait, service: known.service })
+        let is_missed = now + wait.least.saturating_add(known.service) > deadline;
+        is_missed.then_some(Foreseen { wait: wait.expected, service: known.service })
     }
 
     fn foresee_wait(
@@ -50,7 +50,7 @@ impl Pool {
         arrived_at: Time,
         blocked: Duration,
         now: Time,
-    ) -> Duration {
+    ) -> Wait {
         let Request { class, asked, .. } = request;
         let (effective, ahead) = self.lane_mut(id).queue.standing(class, arrived_at, now);
         let is_capped = self.valve.is_limited() || self.quota.is_some();
@@ -60,18 +60,18 @@ impl Pool {
         let mut wait = match (lane.slots_left_to(class), lane.valve.slots_for(class)) {
             (Some(left), _) => known.wait_among_equals(left, lane.queue.waiting_by_class()[class.index()], blocked),
             (None, Some(slots)) => known.wait(slots, effective, ahead, blocked),
-            (None, None) => blocked,
+            (None, None) => Wait::of(blocked),
         };
         if let Some(Slots { limit, withheld, free }) = self.valve.slots_for(class) {
             let shared = Slots { limit: limit - withheld, withheld: 0, free };
-            wait = wait.max(known.wait(shared, Priority::Interactive, ahead_in_pool, blocked));
+            wait = wait.and(known.wait(shared, Priority::Interactive, ahead_in_pool, blocked));
         }
         let lane = self.lane_mut(id);
         if let Some(quota) = &mut lane.quota {
-            wait = wait.max(quota.fits_after(ahead, known.used, asked.tokens, now).since(now));
+            wait = wait.and(Wait::of(quota.fits_after(ahead, known.used, asked.tokens, now).since(now)));
         }
         if let Some(quota) = &mut self.quota {
-            wait = wait.max(quota.fits_after(ahead_in_pool, known.used, asked.tokens, now).since(now));
+            wait = wait.and(Wait::of(quota.fits_after(ahead_in_pool, known.used, asked.tokens, now).since(now)));
         }
         wait
     }
