@@ -19,6 +19,8 @@ pub(crate) mod retry_after;
 mod service;
 mod telemetry;
 mod terminal;
+#[cfg(feature = "tiktoken")]
+mod tiktoken;
 mod watch;
 
 pub use self::answer_rules::{ReadUsage, ReleaseOn};
@@ -33,3 +35,5 @@ pub use self::options::{Model, RequestHead};
 pub use self::peek_body::{PeekBody, Peeked};
 pub use self::service::InflightLimit;
 pub use self::telemetry::{RunStatsService, SnapshotFuture, SnapshotService};
+#[cfg(feature = "tiktoken")]
+pub use self::tiktoken::Tiktoken;
