@@ -154,7 +154,7 @@ fn cancel<P: Peer>(peer: &P) -> f64 {
 struct Ours;
 
 #[derive(Clone)]
-struct OurCaller(tower_inflight::Lane, tower_inflight::Call);
+struct OurCaller(Lane, Call);
 
 impl Peer for Ours {
     type Caller = OurCaller;
