@@ -19,7 +19,7 @@
 //! # When not to use it
 //! - To share a limit between processes: this one counts what its own process sends.
 //! - As a server-side limit: callers of a server do not wait in its memory for minutes.
-//! - For a cap on requests per minute alone: use a rate limiter.
+//! - For a cap on requests per minute alone: use a rate limiter. A [`Quota`] is for providers that limit tokens as well.
 //!
 //! # Start
 //!
@@ -56,6 +56,12 @@
 //! # Ok::<(), tower_inflight::BoxError>(())
 //! ```
 //!
+//! # Limits
+//! [`LimitConfig`] has all of them, with their defaults, and reads from files. A number where somebody promised one, as
+//! above; [`adaptive`](LimiterBuilder::adaptive) where nobody knows: see [`controller`]. A [`PoolLimit`] is over all models of
+//! an endpoint, a [`Quota`] is for requests and tokens per minute, charged with the slot and put right by the usage that
+//! the answer reports. A [`BreakerConfig`] keeps calls from an upstream that is broken, a [`RetryBudget`] bounds the retries.
+//!
 //! # Runs
 //! For agents, whose runs make many calls: a [`RunQueue`] gives each run its number, its place in line and a way to cancel
 //! it at once, and lends its slot while its own call waits for a lane. [`QueueAwareRouter`] goes round a busy lane.
@@ -67,7 +73,10 @@
 //! | any tower service over [`http`](::http), hyper-util's client | [`InflightLimitLayer`] | |
 //! | reqwest-middleware | `reqwest_middleware::InflightLimitMiddleware` | `reqwest-middleware` |
 //! | async-openai | `async_openai::service` | `async-openai` |
-//! | anything else | [`Limiter::acquire`] | |
+//! | anything else | [`Limiter::acquire`], and [`UsageTap`] for the tokens | |
+//! | several places that are as good as each other | [`QueueAwareRouter`] outside of the layer | |
+//! | a place that is second best | [`FallbackLayer`] outside of the layer | |
+//! | runs that make many calls | [`RunQueue::start`] | |
 //!
 //! # Features
 //!
@@ -78,14 +87,15 @@
 //! | `reqwest-middleware` | a `Middleware` for reqwest-middleware 0.5 (reqwest 0.13) |
 //! | `async-openai` | a service for async-openai 0.43 |
 //! | `prometheus` | buckets and descriptions for metrics-exporter-prometheus 0.18 |
-//! | `simulator` | a modelled gateway to try controllers on |
+//! | `simulator` | a modelled gateway in virtual time, to try controllers on |
 //! | `tiktoken` | [`Tiktoken`], which counts the tokens of prompts as OpenAI's models do |
 //! | `tracing` | events on the facts of each call |
 //!
 //! # Seeing it
 //! Metrics go through the [`metrics`] facade: install a recorder before the first call. [`Limiter::snapshot`]
 //! gives the state of every lane, [`SnapshotService`] serves it, [`Admitted`] in a response's extensions says what one call
-//! went through, and [`Call::with_listener`] hears of it as it happens.
+//! went through, and [`Call::with_listener`] hears of it as it happens, with the [`Usage`] that its answer reported.
+//! [`LimiterBuilder::on_change`] hears of every change of a limit and of every pause, [`RunQueue::subscribe`] of all runs.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -94,6 +104,7 @@ mod config;
 pub mod controller;
 mod engine;
 mod error;
+mod fallback;
 mod http;
 mod limiter;
 mod meters;
@@ -124,13 +135,14 @@ pub use self::engine::priority::{Priority, UnknownPriority};
 pub use self::engine::quota::{Dimension, FollowHeaders, WhenShort};
 pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
+pub use self::fallback::{Fallback, FallbackFuture, FallbackLayer};
 #[cfg(feature = "tiktoken")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tiktoken")))]
 pub use self::http::Tiktoken;
 pub use self::http::{
-    BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model, PeekBody,
-    Peeked, ProviderClassify, ReadUsage, ReleaseOn, RequestHead, ResponseBody, ResponseFuture, RunStatsService,
-    SnapshotFuture, SnapshotService, TokenEstimator,
+    Abandoned, BodyHints, BytesOverFour, CallLayer, CallService, Classify, InflightLimit, InflightLimitLayer, Model,
+    PeekBody, Peeked, ProviderClassify, ReadUsage, Relay, RelayBody, ReleaseOn, RequestHead, ResponseBody,
+    ResponseFuture, RunStatsService, SnapshotFuture, SnapshotService, TokenEstimator, bounded_relay,
 };
 pub use self::limiter::key::{Kind, LaneKey};
 pub use self::limiter::{

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
 
+use crate::engine::breaker::BreakerState;
 use crate::engine::outcome::Outcome;
 use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
@@ -45,6 +46,8 @@ pub(crate) struct Meters {
     refusals: [Lazy<Counter>; Reason::ALL.len()],
     abandoned: Lazy<Counter>,
     pauses: Lazy<Counter>,
+    /// Only lanes whose breaker ever opened have it.
+    breaker: Lazy<Gauge>,
     tokens: Lazy<TokenCounters>,
     budget: Lazy<BudgetCounters>,
 }
@@ -94,7 +97,7 @@ pub(crate) struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 16] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 17] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -105,6 +108,7 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 16] = [
     ("queue_timeouts_total", metrics::Unit::Count, "Calls that waited for the whole queue timeout in vain."),
     ("limit", metrics::Unit::Count, "Most slots in use at once; 0 for unlimited."),
     ("pauses_total", metrics::Unit::Count, "Pauses that the upstream asked for, or a controller made."),
+    ("breaker_state", metrics::Unit::Count, "0: closed, 1: half-open, 2: open; absent where it never opened."),
     ("outcomes_total", metrics::Unit::Count, "Calls that ended, by outcome; \"abandoned\" gave up in the queue."),
     ("refusals_total", metrics::Unit::Count, "Calls that were refused without being sent, by reason."),
     ("first_byte_seconds", metrics::Unit::Seconds, "From the grant to the first byte of the answer's body."),
@@ -136,6 +140,7 @@ impl Meters {
             refusals: Default::default(),
             abandoned: Lazy::default(),
             pauses: Lazy::default(),
+            breaker: Lazy::default(),
             tokens: Lazy::default(),
             budget: Lazy::default(),
         }
@@ -227,6 +232,18 @@ impl Meters {
             let pauses =
                 self.pauses.get_or_make(|| metrics::counter!(self.name("pauses_total"), "lane" => self.lane.clone()));
             pauses.increment(1);
+        });
+    }
+
+    pub(crate) fn breaker(&self, state: BreakerState) {
+        contained(|| {
+            let breaker =
+                self.breaker.get_or_make(|| metrics::gauge!(self.name("breaker_state"), "lane" => self.lane.clone()));
+            breaker.set(match state {
+                BreakerState::Closed => 0.0,
+                BreakerState::HalfOpen => 1.0,
+                BreakerState::Open => 2.0,
+            });
         });
     }
 

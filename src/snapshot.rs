@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
+use crate::engine::breaker::BreakerState;
 use crate::engine::lane::LaneView;
 use crate::engine::outcome::Outcome;
 use crate::engine::pool::PoolView;
@@ -92,6 +93,8 @@ pub struct LaneSnapshot {
     pub last_change: Option<LastChange>,
     /// What is going on here, in one word.
     pub condition: Condition,
+    /// What the breaker lets through; closed where there is none.
+    pub breaker: BreakerState,
     /// Calls that ever came. Always the sum of `outcomes`, `refused`, `abandoned`, `inflight` and `queued`.
     pub offered: u64,
     /// Calls that were sent and ended, by outcome.
@@ -171,7 +174,8 @@ pub enum Condition {
     /// Nothing is sent until `paused_until_s` is over.
     Paused,
     /// Of the calls that ended in the last half to whole minute, at least three were refused or failed, and at least one
-    /// in five. Answers that say nothing about the upstream (other 4xx, cancelled calls) do not count.
+    /// in five; or the breaker is not closed. Answers that say nothing about the upstream (other 4xx, cancelled calls) do
+    /// not count.
     GatewayDegraded,
     /// Somebody waits for a slot.
     LocalQueue,
@@ -310,6 +314,7 @@ impl LaneSnapshot {
             paused_until_s: valve.paused_for.map(seconds),
             last_change: valve.last_change.map(|change| LastChange::of(change, now)),
             condition: Condition::of(view),
+            breaker: view.breaker,
             offered: view.totals.offered,
             outcomes: named(Outcome::ALL.map(Outcome::as_str), view.totals.outcomes),
             refused: named(Reason::ALL.map(Reason::as_str), view.totals.refused),
@@ -360,7 +365,7 @@ impl Condition {
     fn of(view: &LaneView) -> Self {
         if view.valve.paused_for.is_some() {
             Self::Paused
-        } else if view.is_degraded {
+        } else if view.is_degraded || view.breaker != BreakerState::Closed {
             Self::GatewayDegraded
         } else if view.waiting.iter().any(|&waiting| waiting > 0) {
             Self::LocalQueue

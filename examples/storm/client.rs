@@ -9,11 +9,10 @@ use tower::retry::Policy;
 use tower::{BoxError, ServiceExt};
 use tower_inflight::Rejected;
 
-use crate::job::{Dice, Job};
+use crate::job::Job;
 use crate::record::{AnswerTimes, JobRecord, Recorder};
 use crate::stack::Client;
-use crate::support::Answer;
-use crate::wire::HttpRequest;
+use crate::support::{Answer, Dice, HttpRequest};
 
 /// As in the incident: three attempts of the SDK for each of three connects.
 const ATTEMPTS: u32 = 3;

@@ -48,7 +48,6 @@ mod stack;
 #[path = "../support/mod.rs"]
 mod support;
 mod upstream;
-mod wire;
 
 use std::path::Path;
 

@@ -11,9 +11,8 @@ use crate::client::{self, Backoff};
 use crate::job::Job;
 use crate::record::{JobRecord, Recorder, Run};
 use crate::stack::Stack;
-use crate::support::{ChatRequest, GatewayStats};
+use crate::support::{ChatRequest, GatewayStats, HttpRequest};
 use crate::upstream::{Endpoint, Upstream};
-use crate::wire::HttpRequest;
 
 pub(crate) async fn replay(stack: Stack, upstream: &Upstream, jobs: &[Job]) -> Result<Run, BoxError> {
     let endpoint = upstream.open().await;

@@ -12,8 +12,8 @@ use tower_inflight::{CallLayer, InflightLimitLayer, Limiter};
 
 use crate::client::{Backoff, SdkRetry, Ticket};
 use crate::record::Recorder;
+use crate::support::{CountedBody, HttpRequest, http_client};
 use crate::upstream::{Endpoint, Upstream};
-use crate::wire::{self, HttpRequest};
 
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 pub(crate) type Client = BoxCloneService<HttpRequest, Reply, BoxError>;
@@ -73,7 +73,7 @@ fn attempt(
     timeout: Duration,
     endpoint: &Endpoint,
     recorder: &Recorder,
-) -> impl Service<HttpRequest, Response = Response<wire::CountedBody>, Error = BoxError, Future: Send> + Clone + Send + use<>
+) -> impl Service<HttpRequest, Response = Response<CountedBody>, Error = BoxError, Future: Send> + Clone + Send + use<>
 {
     let recorder = recorder.clone();
     ServiceBuilder::new()
@@ -83,7 +83,7 @@ fn attempt(
             call
         })
         .timeout(timeout)
-        .service(wire::client(&endpoint.wire))
+        .service(http_client(&endpoint.wire))
 }
 
 fn boxed<S, B>(stack: S) -> Client

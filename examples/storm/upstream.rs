@@ -6,8 +6,7 @@ use futures_util::future::try_join_all;
 use tower::{BoxError, ServiceExt};
 
 use crate::args::{Args, Real};
-use crate::support::{Answer, ChatRequest, Gateway, GatewayConfig, GatewayStats};
-use crate::wire::{self, Wire};
+use crate::support::{Answer, ChatRequest, Gateway, GatewayConfig, GatewayStats, Wire, http_client};
 
 /// How long the embedded gateway works on for a client that has left, in service times: a minute in the incident.
 const LINGER: u32 = 2;
@@ -83,7 +82,7 @@ fn gateway_config(linger: Duration) -> GatewayConfig {
         tokens_per_second: 200.0,
         tokens_per_answer: 33,
         linger,
-        refusals: Vec::new(),
+        ..GatewayConfig::default()
     }
 }
 
@@ -94,7 +93,7 @@ async fn answers_in_a_row(endpoint: &Endpoint, slots: usize, calls: usize, token
         for n in 0..calls {
             let prompt = format!("Count from {slot} to {n}.");
             let request = ChatRequest { model: &endpoint.model, prompt: &prompt, max_tokens: tokens };
-            let response = wire::client(&endpoint.wire).oneshot(request.to(&endpoint.url)).await?;
+            let response = http_client(&endpoint.wire).oneshot(request.to(&endpoint.url)).await?;
             let mut answer = Answer::new(response.into_body());
             while answer.next().await?.is_some() {
                 made += 1;

@@ -35,6 +35,14 @@ pub(crate) struct GatewayConfig {
     pub(crate) tokens_per_second: f64,
     /// For calls that do not say `max_tokens`.
     pub(crate) tokens_per_answer: u32,
+    /// No answer is longer, whatever its call says.
+    pub(crate) longest_answer: u32,
+    /// So many tokens leave at once, in one event.
+    pub(crate) tokens_per_event: u32,
+    /// When the head of an answer leaves.
+    pub(crate) head: Head,
+    /// The share of answers that fall silent half way and stay so until their client leaves.
+    pub(crate) stalled: f64,
     /// How long a client is gone before the gateway notices and stops working for it.
     pub(crate) linger: Duration,
     /// The first calls are refused with these, in this order.
@@ -48,6 +56,10 @@ impl Default for GatewayConfig {
             time_to_first_token: Duration::from_millis(50),
             tokens_per_second: 200.0,
             tokens_per_answer: 30,
+            longest_answer: u32::MAX,
+            tokens_per_event: 1,
+            head: Head::AtOnce,
+            stalled: 0.0,
             linger: Duration::from_millis(500),
             refusals: Vec::new(),
         }
@@ -64,6 +76,14 @@ impl GatewayConfig {
     pub(super) fn token_at(&self, n: u32) -> Duration {
         self.time_to_first_token + Duration::from_secs_f64(f64::from(n.saturating_sub(1)) / self.tokens_per_second)
     }
+}
+
+/// Gateways differ: some say at once that there will be an answer, others when there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// As soon as the call is being served.
+    AtOnce,
+    WithFirstToken,
 }
 
 /// An answer that is not one.
@@ -93,6 +113,11 @@ impl Gateway {
     /// The base URL, as clients want it: `http://127.0.0.1:PORT/v1`.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Behaves otherwise from now on. Calls that are being served go on as they began, and the number of slots stays.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut GatewayConfig)) {
+        self.slots.change(change);
     }
 
     pub(crate) fn stats(&self) -> GatewayStats {
@@ -146,7 +171,7 @@ async fn chat(slots: Arc<Slots>, request: Request<Incoming>) -> Result<Reply, hy
     if let Some(refusal) = slots.refuse() {
         return Ok(refuse(refusal));
     }
-    let mut steps = slots.serve(ask.max_tokens);
+    let mut steps = slots.serve(tokens_of(&body), ask.max_tokens);
     Ok(match steps.recv().await {
         Some(first) if ask.stream => stream_answer(&ask.model, first, steps),
         Some(_) => whole_answer(&ask.model, steps).await,
@@ -173,12 +198,12 @@ fn sse_event(model: &str, step: &Step) -> String {
     };
     match step {
         Step::Started => format!("data: {}\n\n", chunk(json!({"role": "assistant", "content": ""}))),
-        Step::Token(text) => format!("data: {}\n\n", chunk(json!({"content": text}))),
-        Step::Done { tokens } => {
+        Step::Tokens(text) => format!("data: {}\n\n", chunk(json!({"content": text}))),
+        Step::Done { prompt, tokens } => {
             let mut last = chunk(json!({}));
             last["choices"][0]["finish_reason"] = json!("stop");
             let usage = json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": model,
-                "choices": [], "usage": usage(*tokens)});
+                "choices": [], "usage": usage(*prompt, *tokens)});
             format!("data: {last}\n\ndata: {usage}\n\ndata: [DONE]\n\n")
         }
     }
@@ -189,14 +214,14 @@ async fn whole_answer(model: &str, mut steps: UnboundedReceiver<Step>) -> Reply 
     while let Some(step) = steps.recv().await {
         match step {
             Step::Started => {}
-            Step::Token(word) => text.push_str(word),
-            Step::Done { tokens } => {
+            Step::Tokens(words) => text.push_str(&words),
+            Step::Done { prompt, tokens } => {
                 let message = json!({"role": "assistant", "content": text});
                 let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
                 return json_reply(
                     StatusCode::OK,
                     &json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": model,
-                        "choices": [choice], "usage": usage(tokens)}),
+                        "choices": [choice], "usage": usage(prompt, tokens)}),
                 );
             }
         }
@@ -204,8 +229,13 @@ async fn whole_answer(model: &str, mut steps: UnboundedReceiver<Step>) -> Reply 
     error(StatusCode::INTERNAL_SERVER_ERROR, "the answer was cut")
 }
 
-fn usage(tokens: u32) -> Value {
-    json!({"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": tokens + 1})
+/// What a request counts as: a quarter of its bytes.
+fn tokens_of(request: &[u8]) -> u32 {
+    u32::try_from(request.len().div_ceil(4)).unwrap_or(u32::MAX)
+}
+
+fn usage(prompt: u32, tokens: u32) -> Value {
+    json!({"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens})
 }
 
 fn models() -> Reply {

@@ -1,4 +1,4 @@
-//! What the examples share: a gateway to call, the request that calls it and a reader for its answer.
+//! What the examples share: a gateway to call, the request that calls it, a client that sends it and a reader for its answer.
 
 // Every example compiles this module for itself and uses a part of it.
 #![allow(dead_code, unused_imports)]
@@ -6,11 +6,15 @@
 #![allow(clippy::disallowed_methods)]
 
 mod answer;
+mod dice;
 mod gateway;
 mod request;
 mod slots;
+mod wire;
 
 pub(crate) use answer::Answer;
-pub(crate) use gateway::{Gateway, GatewayConfig, Refusal};
+pub(crate) use dice::Dice;
+pub(crate) use gateway::{Gateway, GatewayConfig, Head, Refusal};
 pub(crate) use request::{ChatRequest, completions_url};
 pub(crate) use slots::GatewayStats;
+pub(crate) use wire::{CountedBody, HttpRequest, Wire, http_client};

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::gateway::{GatewayConfig, Refusal};
+use super::gateway::{GatewayConfig, Head, Refusal};
 
 const WORDS: [&str; 8] = ["one ", "call ", "after ", "another ", "and ", "nobody ", "times ", "out; "];
 
@@ -34,19 +34,22 @@ pub(crate) struct GatewayStats {
 /// What happens to a call, one by one.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// It has a slot: this is when the response head leaves.
+    /// This is when the response head leaves.
     Started,
-    Token(&'static str),
+    Tokens(String),
     Done {
+        prompt: u32,
         tokens: u32,
     },
 }
 
 #[derive(Debug)]
 pub(super) struct Slots {
-    config: GatewayConfig,
+    config: Mutex<GatewayConfig>,
     /// Tokio's semaphore serves in the order of arrival.
     line: Semaphore,
+    /// Answers that were begun.
+    served: AtomicUsize,
     open: Gauge,
     abandoned: Gauge,
     ledger: Mutex<GatewayStats>,
@@ -54,8 +57,14 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(config: GatewayConfig) -> Self {
-        let line = Semaphore::new(config.slots);
-        Self { config, line, open: Gauge::default(), abandoned: Gauge::default(), ledger: Mutex::default() }
+        Self {
+            line: Semaphore::new(config.slots),
+            config: Mutex::new(config),
+            served: AtomicUsize::new(0),
+            open: Gauge::default(),
+            abandoned: Gauge::default(),
+            ledger: Mutex::default(),
+        }
     }
 
     pub(super) fn stats(&self) -> GatewayStats {
@@ -63,27 +72,30 @@ impl Slots {
             open: self.open.now.load(Relaxed),
             peak_open: self.open.peak.load(Relaxed),
             abandoned: self.abandoned.now.load(Relaxed),
-            ..*self.ledger()
+            ..*lock(&self.ledger)
         }
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut GatewayConfig)) {
+        change(&mut lock(&self.config));
     }
 
     /// Counts a call and says whether it is one of those to refuse.
     pub(super) fn refuse(&self) -> Option<Refusal> {
-        let mut ledger = self.ledger();
+        let mut ledger = lock(&self.ledger);
         ledger.calls += 1;
-        self.config.refusals.get(ledger.calls - 1).copied()
+        lock(&self.config).refusals.get(ledger.calls - 1).copied()
     }
 
     /// Puts a call in line. The work goes on in a task of its own: the client may leave, the gateway learns it late.
-    pub(super) fn serve(self: &Arc<Self>, max_tokens: Option<u32>) -> UnboundedReceiver<Step> {
+    pub(super) fn serve(self: &Arc<Self>, prompt: u32, max_tokens: Option<u32>) -> UnboundedReceiver<Step> {
         let (client, steps) = unbounded_channel();
-        let tokens = max_tokens.unwrap_or(self.config.tokens_per_answer).max(1);
         let slots = self.clone();
-        tokio::spawn(async move { slots.work(tokens, client).await });
+        tokio::spawn(async move { slots.work(prompt, max_tokens, client).await });
         steps
     }
 
-    async fn work(&self, tokens: u32, client: UnboundedSender<Step>) {
+    async fn work(&self, prompt: u32, max_tokens: Option<u32>, client: UnboundedSender<Step>) {
         let open = self.open.enter();
         let mut noticed = pin!(self.notice_departure(&client));
         let slot = tokio::select! {
@@ -91,33 +103,50 @@ impl Slots {
             () = &mut noticed => return,
         };
         let started_at = Instant::now();
-        let _ = client.send(Step::Started);
+        let config = lock(&self.config).clone();
+        let tokens = max_tokens.unwrap_or(config.tokens_per_answer).min(config.longest_answer).max(1);
+        let silent_from = if self.is_next_to_stall(config.stalled) { tokens / 2 } else { u32::MAX };
+        if config.head == Head::AtOnce {
+            let _ = client.send(Step::Started);
+        }
         let mut made = 0;
         while made < tokens {
+            let event = config.tokens_per_event.clamp(1, tokens - made);
             tokio::select! {
-                () = sleep_until(started_at + self.config.token_at(made + 1)) => {}
+                () = sleep_until(started_at + config.token_at(made + 1)), if made < silent_from => {}
                 () = &mut noticed => break,
             }
-            let _ = client.send(Step::Token(WORDS[made as usize % WORDS.len()]));
-            made += 1;
+            if made == 0 && config.head == Head::WithFirstToken {
+                let _ = client.send(Step::Started);
+            }
+            let words = (made..made + event).map(|n| WORDS[n as usize % WORDS.len()]).collect();
+            let _ = client.send(Step::Tokens(words));
+            made += event;
         }
         let is_delivered = made == tokens && !client.is_closed();
         self.book(made, is_delivered, started_at.elapsed());
         // The slot first, then the end of the answer: who sees the end may call again, and finds the slot free.
         drop((slot, open));
         if made == tokens {
-            let _ = client.send(Step::Done { tokens });
+            let _ = client.send(Step::Done { prompt, tokens });
         }
+    }
+
+    /// Spread evenly: of any ten answers in a row, three stall if three in ten are to.
+    fn is_next_to_stall(&self, share: f64) -> bool {
+        let before = self.served.fetch_add(1, Relaxed) as f64;
+        ((before + 1.0) * share).floor() > (before * share).floor()
     }
 
     async fn notice_departure(&self, client: &UnboundedSender<Step>) {
         client.closed().await;
         let _gone = self.abandoned.enter();
-        sleep(self.config.linger).await;
+        let linger = lock(&self.config).linger;
+        sleep(linger).await;
     }
 
     fn book(&self, tokens: u32, is_delivered: bool, busy: Duration) {
-        let mut ledger = self.ledger();
+        let mut ledger = lock(&self.ledger);
         ledger.busy += busy;
         if is_delivered {
             ledger.useful_tokens += u64::from(tokens);
@@ -125,10 +154,10 @@ impl Slots {
             ledger.wasted_tokens += u64::from(tokens);
         }
     }
+}
 
-    fn ledger(&self) -> MutexGuard<'_, GatewayStats> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug, Default)]

@@ -107,7 +107,6 @@ impl Policy {
     }
 
     /// The lane's breaker, if it has one: of several matching overrides that say so, the last decides.
-    #[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
     pub(crate) fn lane_breaker(&self, lane: &LaneKey) -> Option<BreakerPolicy> {
         let decided = self.last_override(lane, |entry| entry.breaker.as_ref());
         let breaker = decided.map_or(self.config.breaker.as_ref(), |Switch(breaker)| breaker.as_ref());
@@ -115,7 +114,6 @@ impl Policy {
     }
 
     /// The same for what holds its retries back.
-    #[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
     pub(crate) fn lane_retry_budget(&self, lane: &LaneKey) -> Option<RetryPolicy> {
         let decided = self.last_override(lane, |entry| entry.retry_budget.as_ref());
         let budget = decided.map_or(self.config.retry_budget.as_ref(), |Switch(budget)| budget.as_ref());

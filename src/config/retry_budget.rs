@@ -45,7 +45,7 @@ pub enum RetryBudget {
     Sre(SreThrottling),
 }
 
-/// Retries as a fraction of first attempts: within any [`window`](Self::window),
+/// Retries as a fraction of first attempts: a retry passes if with it, within the [`window`](Self::window) before it,
 /// `retries <= ratio * first attempts + per_second * window`.
 ///
 /// The formula is that of the retry budgets of Finagle and linkerd. A retry counts from its arrival, so that those that

@@ -3,6 +3,7 @@
 
 use hashbrown::HashMap;
 
+use super::breaker::Pass;
 use super::quota::Tokens;
 use super::steering::RequestFacts;
 
@@ -14,33 +15,44 @@ pub(crate) struct Asked {
     pub(crate) tokens: Tokens,
 }
 
+/// The same of a waiter, and what it was let in with once it is granted a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(super) asked: Asked,
+    pub(super) pass: Pass,
+}
+
 /// By the waiter's index in the queue. Empty, and without memory, where nobody is followed.
 #[derive(Debug, Default)]
-pub(crate) struct AskedByWaiters(HashMap<u32, Asked, foldhash::fast::RandomState>);
+pub(crate) struct KeptOfWaiters(HashMap<u32, Kept, foldhash::fast::RandomState>);
 
-impl AskedByWaiters {
-    pub(crate) fn note(&mut self, waiter: u32, asked: Asked) {
-        self.0.insert(waiter, asked);
+impl KeptOfWaiters {
+    pub(super) fn note(&mut self, waiter: u32, asked: Asked) {
+        self.0.insert(waiter, Kept { asked, pass: Pass::default() });
+    }
+
+    pub(super) fn note_pass(&mut self, waiter: u32, pass: Pass) {
+        self.0.entry(waiter).or_default().pass = pass;
     }
 
     /// Of one who came before anybody followed: nothing.
-    pub(crate) fn of(&self, waiter: u32) -> Asked {
+    pub(super) fn of(&self, waiter: u32) -> Kept {
         self.0.get(&waiter).copied().unwrap_or_default()
     }
 
     /// The waiter is gone.
     #[inline]
-    pub(crate) fn forget(&mut self, waiter: u32) -> Asked {
-        if self.0.is_empty() { Asked::default() } else { self.take(waiter) }
+    pub(super) fn forget(&mut self, waiter: u32) -> Kept {
+        if self.0.is_empty() { Kept::default() } else { self.take(waiter) }
     }
 
     #[cold]
-    fn take(&mut self, waiter: u32) -> Asked {
-        let asked = self.0.remove(&waiter).unwrap_or_default();
+    fn take(&mut self, waiter: u32) -> Kept {
+        let kept = self.0.remove(&waiter).unwrap_or_default();
         if self.0.is_empty() {
             // The memory of the longest queue ever goes with its last waiter.
             self.0.shrink_to(64);
         }
-        asked
+        kept
     }
 }

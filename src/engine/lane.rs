@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use super::asked::AskedByWaiters;
+use super::asked::KeptOfWaiters;
+use super::breaker::{Breaker, BreakerState};
 use super::health::Health;
 use super::policy::LanePolicy;
 use super::pool::LEASE;
 use super::queue::Queue;
 use super::quota::{Quota, QuotaView};
+use super::retry_budget::Retries;
 use super::steering::Steering;
 use super::time::Time;
 use super::totals::Totals;
@@ -26,7 +28,13 @@ pub(crate) struct Lane {
     pub(super) health: Health,
     /// Its budgets per minute.
     pub(super) quota: Option<Box<Quota>>,
-    pub(super) asked: AskedByWaiters,
+    pub(super) kept: KeptOfWaiters,
+    pub(super) breaker: Breaker,
+    /// When it last opened on those who waited.
+    pub(super) tripped_at: Option<Time>,
+    pub(super) retries: Retries,
+    /// Somebody wants to hear of its calls, or they are charged or held back: kept by the pool, for every call to ask.
+    pub(super) is_followed: bool,
     pub(super) totals: Totals,
     queued_since: Option<Time>,
     /// Where the pool lists this lane while its queue is not empty.
@@ -45,6 +53,7 @@ pub(crate) struct LaneView {
     pub(crate) is_saturated: bool,
     /// Refusals and failures are many: see [`Health::is_degraded`].
     pub(crate) is_degraded: bool,
+    pub(crate) breaker: BreakerState,
     /// Of its own budgets per minute.
     pub(crate) quota: Option<QuotaView>,
     pub(crate) totals: Totals,
@@ -58,7 +67,11 @@ impl Lane {
             window: Window::default(),
             health: Health::default(),
             quota: None,
-            asked: AskedByWaiters::default(),
+            kept: KeptOfWaiters::default(),
+            breaker: Breaker::new(None),
+            tripped_at: None,
+            retries: Retries::new(None),
+            is_followed: false,
             totals: Totals::default(),
             queued_since: None,
             listed_at: None,
@@ -85,13 +98,20 @@ impl Lane {
 
     /// When this lane next has something to do by itself.
     pub(super) fn next_timeout(&self, now: Time) -> Time {
-        let opens_at = if self.queue.waiting() > 0 { self.valve.next_timeout(now) } else { Time::NEVER };
+        let opens_at = if self.queue.waiting() > 0 {
+            self.valve.next_timeout(now).min(self.breaker.next_timeout(now))
+        } else {
+            Time::NEVER
+        };
         self.queue.next_timeout(LEASE).min(opens_at)
     }
 
     /// Nothing in flight, nobody waiting, nothing to remember.
     pub(super) fn is_idle(&mut self, now: Time) -> bool {
-        self.queue.is_empty() && self.valve.is_idle(now) && self.quota.as_mut().is_none_or(|quota| quota.is_full(now))
+        self.queue.is_empty()
+            && self.valve.is_idle(now)
+            && self.breaker.is_idle(now)
+            && self.quota.as_mut().is_none_or(|quota| quota.is_full(now))
     }
 
     pub(super) fn view(&mut self, now: Time) -> LaneView {
@@ -104,6 +124,7 @@ impl Lane {
             timeouts: self.window.timeouts(now),
             is_saturated: self.queued_since.is_some_and(|since| now.since(since) >= SATURATED_AFTER),
             is_degraded: self.health.is_degraded(now),
+            breaker: self.breaker.state(now),
             quota: self.quota.as_mut().map(|quota| quota.view(now)),
             totals: self.totals,
         }

@@ -24,7 +24,6 @@
 //! 6. Callers that are not interactive together hold fewer than `limit - reserve` slots when one of them is granted.
 
 pub(crate) mod asked;
-#[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
 pub(crate) mod breaker;
 pub(crate) mod capacity;
 pub(crate) mod change;
@@ -40,7 +39,6 @@ pub(crate) mod pool;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod quota;
-#[cfg_attr(not(test), expect(dead_code, reason = "not wired into the pool yet"))]
 pub(crate) mod retry_budget;
 pub(crate) mod rolling;
 pub(crate) mod runs;

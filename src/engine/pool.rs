@@ -7,7 +7,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::asked::Asked;
+use super::asked::{Asked, Kept};
 use super::jitter::Jitter;
 use super::lane::{Lane, LaneView};
 use super::outcome::Verdict;
@@ -87,7 +87,9 @@ impl Pool {
             Some(vacant) => *vacant = lane,
             None => self.lanes.push(lane),
         }
-        LaneId(u32::try_from(at).expect("lanes are bounded in number"))
+        let id = LaneId(u32::try_from(at).expect("lanes are bounded in number"));
+        self.note_followed(id);
+        id
     }
 
     /// Removes a lane that holds nothing and remembers nothing. The last one stays for what the pool remembers: without
@@ -111,7 +113,7 @@ impl Pool {
         now: Time,
         effects: &mut Effects,
     ) -> Result<Grant, Blocked> {
-        let Request { class, asked, deadline } = request;
+        let Request { class, deadline, .. } = request;
         let now = self.advance(now, effects);
         self.lane_mut(id).totals.offered += 1;
         if self.is_closed() {
@@ -120,30 +122,25 @@ impl Pool {
         if deadline <= now {
             return Err(Blocked::PastDeadline);
         }
-        let is_charged = self.is_charged(id);
-        if is_charged {
-            self.check_possible(id, asked.tokens)?;
+        if self.is_followed(id) {
+            return self.try_acquire_followed(id, request, now, effects);
         }
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         if !pool_open.intersect(lane.valve.open_to(now)).contains(class) {
             return Err(self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now))));
         }
-        if is_charged {
-            self.charge_newcomer(id, class, asked.tokens, now)?;
-        }
-        let lane = self.lane_mut(id);
         lane.valve.take(class);
         lane.window.record_wait(Duration::ZERO, now);
         self.valve.take(class);
-        Ok(self.send(id, Grant::untold(class, now, Duration::ZERO), asked, now, effects))
+        Ok(Grant::untold(class, now, Duration::ZERO))
     }
 
     /// Whether a call of this class would not get a slot at once. Takes nothing and counts nothing.
     pub(crate) fn would_wait(&self, id: LaneId, class: Priority, now: Time) -> bool {
         let now = now.max(self.now);
         let open = self.valve.open_to(now).intersect(self.lane(id).valve.open_to(now));
-        self.is_closed() || !open.contains(class)
+        self.is_closed() || !open.contains(class) || !self.lane(id).breaker.admits(now)
     }
 
     /// A place in the queue, after [`try_acquire`](Self::try_acquire) found no slot in the same step.
@@ -189,8 +186,11 @@ impl Pool {
             self.list(id);
         }
         if self.is_followed(id) {
-            self.lane_mut(id).asked.note(waiter.index, asked);
+            let lane = self.lane_mut(id);
+            lane.kept.note(waiter.index, asked);
+            lane.retries.keep(asked.facts.attempt());
             self.expect_tokens(id, now);
+            self.expect_timeout(id, now);
         }
         Ok(Ticket { id: waiter, ahead })
     }
@@ -225,15 +225,15 @@ impl Pool {
         match found {
             Found::Granted { waited, granted_at, class } => {
                 self.unlist_if_empty(id);
-                let asked = self.lane_mut(id).asked.forget(waiter.index);
+                let kept = self.lane_mut(id).kept.forget(waiter.index);
                 if deadline <= now {
                     self.give_back(id, class);
-                    self.refund(id, asked.tokens, now);
+                    self.unsend(id, kept, now);
                     self.dispatch(id, now, effects);
                     return Progress::PastDeadline;
                 }
                 let grant = Grant::untold(class, granted_at, waited);
-                Progress::Granted(self.send(id, grant, asked, now, effects))
+                Progress::Granted(self.send(id, grant, kept, now, effects))
             }
             Found::Waiting | Found::BackInLine => Progress::Waiting,
             Found::Gone => Progress::Gone,
@@ -273,8 +273,8 @@ impl Pool {
         if let Some(class) = self.lane_mut(id).queue.decline(waiter, waker) {
             self.waiting += 1;
             self.give_back(id, class);
-            let tokens = self.lane(id).asked.of(waiter.index).tokens;
-            self.refund(id, tokens, now);
+            let kept = self.lane(id).kept.of(waiter.index);
+            self.take_back(id, kept, now);
             self.dispatch(id, now, effects);
             self.expect_timeout(id, now);
         }
@@ -293,10 +293,10 @@ impl Pool {
     /// A waiter goes away. Returns false if it was gone already.
     pub(crate) fn cancel(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> bool {
         let now = self.advance(now, effects);
-        let (left, asked) = self.leave(id, waiter, now, effects);
+        let (left, kept) = self.leave(id, waiter, now, effects);
         if let Left::Slot(class) = left {
             self.give_back(id, class);
-            self.refund(id, asked.tokens, now);
+            self.take_back(id, kept, now);
         }
         if self.is_charged(id) || matches!(left, Left::Slot(_)) {
             self.dispatch(id, now, effects);
@@ -305,21 +305,22 @@ impl Pool {
     }
 
     /// Returns what it held, and what it would have been charged.
-    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> (Left, Asked) {
+    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> (Left, Kept) {
         let lane = self.lane_mut(id);
         let (left, waker) = lane.queue.cancel(waiter);
         if let Some(waker) = waker {
             effects.spent.push(waker);
         }
-        let mut asked = Asked::default();
+        let mut kept = Kept::default();
         if left != Left::Nothing {
             lane.totals.abandoned += 1;
-            asked = lane.asked.forget(waiter.index);
+            kept = lane.kept.forget(waiter.index);
+            lane.retries.on_dropped(kept.asked.facts.attempt());
         }
         lane.note_queue(now);
         self.unlist_if_empty(id);
         self.waiting -= u32::from(left == Left::Place);
-        (left, asked)
+        (left, kept)
     }
 
     /// The first byte of a call's answer came.
@@ -380,15 +381,16 @@ impl Pool {
         now: Time,
         effects: &mut Effects,
     ) -> Spent {
-        let Told { sending, in_lane, in_pool, charged } = self.told.remove(told);
+        let Told { sending, in_lane, in_pool, charged, pass } = self.told.remove(told);
         let spent = charged
             .map_or_else(Spent::default, |charged| self.settle_charge(id, charged, grant.granted_at, ending, now));
+        self.judge(id, pass, grant.granted_at, ending, now, effects);
         if self.is_steered(id) {
             let changes = &mut effects.changes_of(Whose::Lane(id));
             self.lane_mut(id).valve.on_end(ending, sending, in_lane, now, changes);
             self.valve.on_end(ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
-            self.expect_timeout(id, now);
         }
+        self.expect_timeout(id, now);
         spent
     }
 
@@ -429,6 +431,7 @@ impl Pool {
     /// Puts another controller in charge of the pool's limit, or none, and other rules in force.
     pub(crate) fn steer(&mut self, steering: Option<Steering>, policy: SlotPolicy, effects: &mut Effects) {
         self.valve.steer(steering, policy, self.now, &mut effects.changes_of(Whose::Pool));
+        self.note_all_followed();
     }
 
     /// The same for one lane.
@@ -443,6 +446,7 @@ impl Pool {
         let lane = self.lane_mut(id);
         lane.set_policy(policy);
         lane.valve.steer(steering, policy.slots, now, &mut effects.changes_of(Whose::Lane(id)));
+        self.note_followed(id);
     }
 
     /// Grants what changed policies allow.
@@ -461,7 +465,7 @@ impl Pool {
         self.closed_at.get_or_insert(now);
         for index in self.listed.clone() {
             let id = LaneId(index);
-            self.evict_all(id, effects);
+            self.evict_all(id, Reason::Closed, effects);
             self.lane_mut(id).note_queue(now);
             effects.touch(id);
             self.unlist_if_empty(id);
@@ -473,7 +477,19 @@ impl Pool {
     }
 
     /// Why a waiter that found itself gone was removed.
-    pub(crate) fn reason_gone(&self, expires_at: Time, expiry: Expiry) -> Reason {
+    pub(crate) fn reason_gone(&self, id: LaneId, came_at: Time, expires_at: Time, expiry: Expiry) -> Reason {
+        match self.lane(id).tripped_at {
+            Some(tripped_at) if came_at <= tripped_at && tripped_at < expires_at => Reason::BreakerOpen,
+            _ => self.reason_expired(expires_at, expiry),
+        }
+    }
+
+    /// For how long the lane's breaker stays open.
+    pub(crate) fn breaker_left(&self, id: LaneId) -> Option<Duration> {
+        self.lane(id).breaker.time_left(self.now)
+    }
+
+    fn reason_expired(&self, expires_at: Time, expiry: Expiry) -> Reason {
         match expiry {
             _ if self.closed_at.is_some_and(|closed_at| closed_at < expires_at) => Reason::Closed,
             Expiry::Deadline => Reason::Deadline,
@@ -542,15 +558,16 @@ impl Pool {
             while let Some((waiter, class)) = self.lane_mut(id).queue.lapse(LEASE, now) {
                 self.waiting += 1;
                 self.give_back(id, class);
-                let tokens = self.lane(id).asked.of(waiter).tokens;
-                self.refund(id, tokens, now);
+                let kept = self.lane(id).kept.of(waiter);
+                self.take_back(id, kept, now);
             }
             while let Some(removed) = self.lane_mut(id).queue.expire(now) {
-                self.drop_waiter(id, removed, effects);
+                let reason = self.reason_expired(removed.expires_at, removed.expiry);
+                self.drop_waiter(id, removed, reason, effects);
             }
             if self.is_closed() {
                 // One that slept through its grant is back in line, where nobody may wait any more.
-                self.evict_all(id, effects);
+                self.evict_all(id, Reason::Closed, effects);
             }
             effects.touch(id);
             self.lane_mut(id).note_queue(now);
@@ -562,15 +579,16 @@ impl Pool {
         }
     }
 
-    fn evict_all(&mut self, id: LaneId, effects: &mut Effects) {
+    fn evict_all(&mut self, id: LaneId, reason: Reason, effects: &mut Effects) {
         while let Some(removed) = self.lane_mut(id).queue.evict() {
-            self.drop_waiter(id, removed, effects);
+            self.drop_waiter(id, removed, reason, effects);
         }
     }
 
-    fn drop_waiter(&mut self, id: LaneId, removed: Removed, effects: &mut Effects) {
-        let reason = self.reason_gone(removed.expires_at, removed.expiry);
-        self.lane_mut(id).asked.forget(removed.index);
+    fn drop_waiter(&mut self, id: LaneId, removed: Removed, reason: Reason, effects: &mut Effects) {
+        let lane = self.lane_mut(id);
+        let kept = lane.kept.forget(removed.index);
+        lane.retries.on_dropped(kept.asked.facts.attempt());
         self.waiting -= 1;
         self.note_refused(id, reason);
         if reason == Reason::QueueTimeout {
@@ -599,24 +617,25 @@ impl Pool {
         self.valve.is_steered() || self.lane(id).valve.is_steered()
     }
 
-    /// Somebody wants to hear of its calls, or they are charged.
     #[inline]
     fn is_followed(&self, id: LaneId) -> bool {
-        self.is_steered(id) || self.is_charged(id)
+        self.lane(id).is_followed
     }
 
     /// A call that has its slot is sent.
     #[inline]
-    fn send(&mut self, id: LaneId, grant: Grant, asked: Asked, now: Time, effects: &mut Effects) -> Grant {
-        if self.is_followed(id) { self.send_followed(id, grant, asked, now, effects) } else { grant }
+    fn send(&mut self, id: LaneId, grant: Grant, kept: Kept, now: Time, effects: &mut Effects) -> Grant {
+        if self.is_followed(id) { self.send_followed(id, grant, kept, now, effects) } else { grant }
     }
 
     #[inline(never)]
-    fn send_followed(&mut self, id: LaneId, grant: Grant, asked: Asked, now: Time, effects: &mut Effects) -> Grant {
-        let Asked { facts, tokens } = asked;
+    fn send_followed(&mut self, id: LaneId, grant: Grant, kept: Kept, now: Time, effects: &mut Effects) -> Grant {
+        let Kept { asked: Asked { facts, tokens }, pass } = kept;
         let charged = self.is_charged(id).then_some(tokens);
+        self.lane_mut(id).retries.on_sent(facts.attempt(), now);
         if !self.is_steered(id) {
-            let told = self.told.insert(Told { charged, ..Told::default() });
+            let told = self.told.insert(Told { charged, pass, ..Told::default() });
+            self.expect_timeout(id, now);
             return Grant { told: Some(told), ..grant };
         }
         let has_waited = !grant.waited.is_zero();
@@ -627,7 +646,7 @@ impl Pool {
         let in_lane = lane.valve.on_sent(sending, &mut effects.changes_of(Whose::Lane(id)));
         let in_pool =
             self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
-        let told = self.told.insert(Told { sending, in_lane, in_pool, charged });
+        let told = self.told.insert(Told { sending, in_lane, in_pool, charged, pass });
         self.follow(id, now, effects);
         Grant { told: Some(told), ..grant }
     }
@@ -688,7 +707,7 @@ impl Pool {
         let lane = self.lane_mut(id);
         let open = pool_open.intersect(lane.valve.open_to(now));
         let next = lane.queue.next(open, now)?;
-        (lane.quota.is_none() || self.fits_lane(id, next, now)).then_some(next)
+        (!lane.is_followed || self.lets_go(id, next, now)).then_some(next)
     }
 
     #[inline]
@@ -699,9 +718,8 @@ impl Pool {
         lane.window.record_wait(waited, now);
         lane.note_queue(now);
         self.valve.take(next.class);
-        if self.is_charged(id) {
-            let tokens = self.lane(id).asked.of(next.index).tokens;
-            self.charge(id, tokens);
+        if self.is_followed(id) {
+            self.let_in(id, next, now, effects);
         }
         self.waiting -= 1;
         self.next_timeout = self.next_timeout.min(now + LEASE);
@@ -746,5 +764,6 @@ impl Pool {
 }
 
 mod charges;
+mod followed;
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use super::breaker::Pass;
 use super::controller::{Controller, Mark, Sample, Sent};
 use super::outcome::{Pause, Verdict};
 use super::quota::{Remaining, Reported, Tokens};
+use super::retry_budget::Attempt;
 use super::time::Time;
 
 #[derive(Debug)]
@@ -33,10 +35,11 @@ pub(crate) struct LimitBounds {
     pub(crate) max: u32,
 }
 
-/// What the shell knows of a request when it sends it: how long it is, and whether it asks for its answer in pieces.
+/// What the shell knows of a request when it sends it: how long it is, whether it asks for its answer in pieces, and whether
+/// it is a retry.
 ///
-/// In four bytes, since each waiter's future keeps them: the length and one in the lower thirty bits, 0 where nobody knows,
-/// and the other answer above them.
+/// In four bytes, since each waiter's future keeps them: the length and one in the lower 29 bits, 0 where nobody knows, and
+/// the other answers above them.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RequestFacts(u32);
 
@@ -73,6 +76,7 @@ pub(super) struct Told {
     pub(super) in_pool: Track,
     /// `None`: there was no budget when it was sent, and none that came since gives back what it never took.
     pub(super) charged: Option<Tokens>,
+    pub(super) pass: Pass,
 }
 
 /// A call at the moment it was sent.
@@ -93,14 +97,25 @@ pub(super) struct Orders {
 }
 
 impl RequestFacts {
-    const BYTES: u32 = (1 << 30) - 1;
-    const ONE_PIECE: u32 = 1 << 30;
-    const STREAM: u32 = 2 << 30;
+    const BYTES: u32 = (1 << 29) - 1;
+    const ONE_PIECE: u32 = 1 << 29;
+    const STREAM: u32 = 2 << 29;
+    const SHAPES: u32 = 3 << 29;
+    const RETRY: u32 = 1 << 31;
 
-    /// Lengths of a gigabyte and more are all the same.
+    /// Lengths of half a gigabyte and more are all the same.
     pub(crate) fn new(bytes: Option<u32>, asks_for_stream: Option<bool>) -> Self {
         let length = bytes.map_or(0, |bytes| bytes.saturating_add(1).min(Self::BYTES));
         Self(length | asks_for_stream.map_or(0, |stream| if stream { Self::STREAM } else { Self::ONE_PIECE }))
+    }
+
+    #[must_use]
+    pub(crate) fn of_a_retry(self) -> Self {
+        Self(self.0 | Self::RETRY)
+    }
+
+    pub(crate) fn attempt(self) -> Attempt {
+        if self.0 & Self::RETRY == 0 { Attempt::First } else { Attempt::Retry }
     }
 
     pub(crate) fn bytes(self) -> Option<u32> {
@@ -108,7 +123,7 @@ impl RequestFacts {
     }
 
     pub(crate) fn asks_for_stream(self) -> Option<bool> {
-        match self.0 & !Self::BYTES {
+        match self.0 & Self::SHAPES {
             Self::ONE_PIECE => Some(false),
             Self::STREAM => Some(true),
             _ => None,
@@ -121,6 +136,7 @@ impl fmt::Debug for RequestFacts {
         f.debug_struct("RequestFacts")
             .field("bytes", &self.bytes())
             .field("asks_for_stream", &self.asks_for_stream())
+            .field("attempt", &self.attempt())
             .finish()
     }
 }

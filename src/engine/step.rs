@@ -75,6 +75,10 @@ pub(crate) enum Blocked {
     Short(Dimension, Duration),
     /// A budget per minute can never have enough for it: this is all that it holds.
     TooLarge(Dimension, u64),
+    /// The breaker is open, for this much longer.
+    BreakerOpen(Duration),
+    /// It is a retry, and there are too many.
+    RetryBudget,
     PastDeadline,
     Closed,
 }
@@ -82,7 +86,10 @@ pub(crate) enum Blocked {
 impl Blocked {
     /// Waiting would not help.
     pub(crate) fn is_final(self) -> bool {
-        matches!(self, Self::Closed | Self::PastDeadline | Self::TooLarge(..))
+        matches!(
+            self,
+            Self::Closed | Self::PastDeadline | Self::TooLarge(..) | Self::BreakerOpen(_) | Self::RetryBudget
+        )
     }
 }
 

@@ -8,8 +8,9 @@ use crate::usage::CachedInput;
 /// Whether the passing bytes of answers are read for their tokens, their last event and errors inside of them.
 ///
 /// On by default: it is what tells an answer that was cut short, or an overload inside a 200, from a success, and it costs
-/// some 50 ns for an event of a stream, and 0.3 µs for a short document or 1 ms for one of a megabyte. Without it, the last events of OpenAI and
-/// Anthropic are still known, where they come in one piece.
+/// some 50 ns for an event of a stream, and 0.3 µs for a short document or 1 ms for one of a megabyte. An answer without a
+/// `content-type` is not read. Without it, the last events of OpenAI and Anthropic are still known, where they come in one
+/// piece.
 ///
 /// ```
 /// use tower_inflight::{InflightLimitLayer, Limiter, ReadUsage};

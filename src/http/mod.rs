@@ -14,6 +14,7 @@ mod layer;
 mod model_scan;
 pub(crate) mod options;
 mod peek_body;
+mod relay;
 mod remaining;
 pub(crate) mod retry_after;
 mod service;
@@ -33,6 +34,7 @@ pub use self::layer::InflightLimitLayer;
 pub(crate) use self::model_scan::model_span;
 pub use self::options::{Model, RequestHead};
 pub use self::peek_body::{PeekBody, Peeked};
+pub use self::relay::{Abandoned, Relay, RelayBody, bounded_relay};
 pub use self::service::InflightLimit;
 pub use self::telemetry::{RunStatsService, SnapshotFuture, SnapshotService};
 #[cfg(feature = "tiktoken")]

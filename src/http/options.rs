@@ -166,6 +166,9 @@ impl Options {
         let mut call = head.extensions.get::<Call>().cloned().unwrap_or_else(Call::unnamed);
         let bytes = request_bytes(body, head.headers);
         call.asked.facts = RequestFacts::new(bytes, asks_for_stream);
+        if is_named_a_retry(head.headers) {
+            call.asked.facts = call.asked.facts.of_a_retry();
+        }
         if let Some(unsaid) = lane.unsaid_output() {
             if call.asked.tokens == Tokens::default() {
                 let body = body.filter(|body| body.len() <= self.scan_limit);
@@ -190,6 +193,11 @@ impl Options {
 fn request_bytes(body: Option<&[u8]>, headers: &HeaderMap) -> Option<u32> {
     let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     body.map(<[u8]>::len).or_else(announced).map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+/// Clients that retry by themselves say so, where no `Call` is there to count.
+fn is_named_a_retry(headers: &HeaderMap) -> bool {
+    headers.get("x-stainless-retry-count").is_some_and(|count| count.as_bytes() != b"0")
 }
 
 impl fmt::Debug for Options {

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 
 use bytes::Buf;
 use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 
 use super::answer_rules::{AnswerRules, ReadUsage, ReleaseOn};
 use super::terminal;
@@ -34,12 +35,13 @@ enum Reader {
 impl Watch {
     pub(super) fn new(rules: &AnswerRules, headers: &HeaderMap) -> Self {
         let reader = match rules.read {
-            ReadUsage::On => {
+            // What does not say what it is has no format to be read by, and the tap is a box for each answer.
+            ReadUsage::On if headers.contains_key(CONTENT_TYPE) => {
                 let mut tap = Box::new(UsageTap::new().cached_input(rules.cached_input));
                 headers.iter().for_each(|(name, value)| tap.header(name.as_str(), value.as_bytes()));
                 Reader::Tap(tap)
             }
-            ReadUsage::Off => Reader::Ends,
+            ReadUsage::On | ReadUsage::Off => Reader::Ends,
         };
         Self { reader, release_on: rules.release_on, has_ended: false, is_whole: false }
     }

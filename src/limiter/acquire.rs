@@ -113,9 +113,16 @@ impl Acquire {
     fn of(lane: Option<Arc<LaneInner>>, mut call: Call) -> Self {
         Scope::complete(&mut call);
         let Call { class, tenant, deadline, arrived_at, admission, asked, life, run } = call;
+        let asked = retried(asked, life.as_deref());
         let arriving = Arriving { tenant, class, admission, scope: ScopeSays::NotYet, asked, run };
         Self { lane, life, deadline, since: arrived_at, stage: Stage::Arriving(arriving) }
     }
+}
+
+/// A call of which an attempt was sent before asks again.
+#[inline]
+fn retried(asked: Asked, life: Option<&Life>) -> Asked {
+    if life.is_some_and(Life::was_tried) { Asked { facts: asked.facts.of_a_retry(), ..asked } } else { asked }
 }
 
 /// A slot now or an error now.
@@ -127,7 +134,8 @@ pub(super) fn try_now(lane: &Arc<LaneInner>, mut call: Call) -> Result<Permit, R
     let now = clock::now();
     let class = call.class.unwrap_or_default();
     let granted = lane.pool.step(lane, |state, effects| {
-        let request = Request { class, asked: call.asked, deadline: call.deadline };
+        let asked = retried(call.asked, call.life.as_deref());
+        let request = Request { class, asked, deadline: call.deadline };
         let granted = state.engine.try_acquire(lane.id, request, now, effects);
         granted.map_err(|blocked| refuse_to_wait(lane, blocked, state))
     });
@@ -302,15 +310,17 @@ impl Acquire {
 
     /// Why the engine has removed this waiter. It has counted the refusal already.
     fn gone(&self, lane: &LaneInner, bounds: Bounds, state: &pool::State) -> Refused {
-        let kind = match state.engine.reason_gone(bounds.expires_at, bounds.expiry) {
+        let kind = match state.engine.reason_gone(lane.id, self.since, bounds.expires_at, bounds.expiry) {
             Reason::Closed => RejectKind::Closed,
+            Reason::BreakerOpen => RejectKind::BreakerOpen,
             _ => bounds.kind(),
         };
+        let left = state.engine.breaker_left(lane.id).filter(|_| kind == RejectKind::BreakerOpen);
         let bound = match kind {
             RejectKind::QueueTimeout => Bound::Time(bounds.expires_at.since(self.since)),
             _ => Bound::None,
         };
-        Refused::new(lane, kind, bound, None, state)
+        Refused::new(lane, kind, bound, left, state)
     }
 
     #[inline(always)]
@@ -395,6 +405,8 @@ fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -
         Blocked::Paused(left) => refuse(lane, RejectKind::Paused, Bound::None, Some(left), state),
         Blocked::PastDeadline => refuse(lane, RejectKind::Deadline, Bound::None, None, state),
         Blocked::Closed => refuse(lane, RejectKind::Closed, Bound::None, None, state),
+        Blocked::BreakerOpen(left) => refuse(lane, RejectKind::BreakerOpen, Bound::None, Some(left), state),
+        Blocked::RetryBudget => refuse(lane, RejectKind::RetryBudgetExhausted, Bound::None, None, state),
         Blocked::Short(dimension, left) => refuse(lane, RejectKind::Short(dimension), Bound::None, Some(left), state),
         Blocked::TooLarge(dimension, capacity) => {
             let most = u32::try_from(capacity).unwrap_or(u32::MAX);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::Limiter;
 use super::key::LaneKey;
 use super::observer::{Hooks, LimitChange};
-use crate::config::{Aging, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit, Quota};
+use crate::config::{
+    Aging, BreakerConfig, ConfigError, LaneOverride, Limit, LimitConfig, Policy, PoolLimit, Quota, RetryBudget,
+};
 use crate::engine::controller::{Controller, KneeConfig};
 
 /// Builds a [`Limiter`]. Every setting is a field of [`LimitConfig`], where its meaning, unit and default are told.
@@ -76,6 +78,18 @@ impl LimiterBuilder {
     /// What each lane may use per minute.
     pub fn quota(mut self, quota: Quota) -> Self {
         self.config.quota = Some(quota);
+        self
+    }
+
+    /// Keeps calls from lanes whose upstream is broken.
+    pub fn breaker(mut self, breaker: BreakerConfig) -> Self {
+        self.config.breaker = Some(breaker);
+        self
+    }
+
+    /// Holds the retries of each lane back.
+    pub fn retry_budget(mut self, budget: RetryBudget) -> Self {
+        self.config.retry_budget = Some(budget);
         self
     }
 

@@ -229,6 +229,12 @@ impl Life {
         self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// An attempt was granted a slot before.
+    #[inline]
+    pub(crate) fn was_tried(&self) -> bool {
+        self.attempts.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn is_heard(&self) -> bool {
         self.listener.is_some()
     }

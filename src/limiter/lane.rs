@@ -160,6 +160,8 @@ impl LaneInner {
                 state.engine.steer_lane(self.id, steering, rules.admission, effects);
             }
             state.engine.set_lane_quota(self.id, policy.lane_quota(&self.key).map(Quota::policy), now);
+            state.engine.set_breaker(self.id, policy.lane_breaker(&self.key), now, effects);
+            state.engine.set_retry_budget(self.id, policy.lane_retry_budget(&self.key));
         });
     }
 

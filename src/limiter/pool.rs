@@ -101,6 +101,8 @@ impl Pool {
         let id = state.engine.add_lane(rules.admission, steering);
         let quota = policy.lane_quota(&key);
         state.engine.set_lane_quota(id, quota.map(Quota::policy), clock::now());
+        state.engine.set_breaker(id, policy.lane_breaker(&key), clock::now(), &mut Effects::default());
+        state.engine.set_retry_budget(id, policy.lane_retry_budget(&key));
         let place = Place { pool: self.clone(), id, is_steered_by_user };
         let lane = Arc::new(LaneInner::new(key, place, meters, rules.guards));
         lane.charge(policy.charging(&lane.key));
@@ -286,8 +288,10 @@ impl Pool {
             // Nobody knows the lane any more.
             (Whose::Lane(_), None) => return,
         };
-        if let (Some(lane), ChangeKind::Pause { .. }) = (lane, kind) {
-            lane.meters.paused();
+        match (lane, kind) {
+            (Some(lane), ChangeKind::Pause { .. }) => lane.meters.paused(),
+            (Some(lane), ChangeKind::Breaker { to, .. }) => lane.meters.breaker(to),
+            _ => {}
         }
         let change = LimitChange { subject, kind, cause };
         trace::changed(&change);

@@ -40,8 +40,8 @@ pub enum Routing {
 ///
 /// Each request becomes one for the first candidate: its URI, its headers, and the `model` of a JSON body in memory, which
 /// is read once for both the rewrite and the lane. With [`Routing::QueueAware`] a busy candidate is skipped for an idle
-/// one. Busy is one whose lane would make the call wait: no slot is free, or the lane is paused, or the limiter closed. If
-/// all are busy nobody is skipped.
+/// one. Busy is one whose lane would not send the call at once: no slot is free, the lane is paused, its breaker is open, or
+/// the limiter closed. If all are busy nobody is skipped.
 ///
 /// The turns of a [`Run`](crate::Run) stay with one candidate, whose caches know them: the first may skip, and a later one
 /// once more if the run lost its place after lending. Calls outside of a run's own turns are on their own: each may skip.
@@ -85,7 +85,7 @@ impl<S> QueueAwareRouter<S> {
     /// Chooses among `candidates`, the first of which is preferred. Off until [`with_routing`](Self::with_routing).
     ///
     /// # Errors
-    /// There are none.
+    /// [`RouteError::NoCandidates`] if there is no candidate.
     pub fn new(
         inner: S,
         limiter: Limiter,

@@ -1,6 +1,7 @@
 //! The layer between hand-written services and bodies: no sockets, no real clock.
 
 mod adaptive;
+mod breaker;
 mod drop_order;
 mod endings;
 mod guards;
@@ -15,6 +16,7 @@ mod pauses;
 mod quota;
 mod recorders;
 mod refusals;
+mod relay;
 mod retries;
 mod scheduling;
 mod shutdown;

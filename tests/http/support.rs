@@ -186,8 +186,11 @@ impl Body for Script {
     }
 }
 
+/// A success that says what it is, as they do: what does not is not read.
 pub(crate) fn ok(script: Script) -> Response<Script> {
-    Response::new(script)
+    let mut response = Response::new(script);
+    response.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+    response
 }
 
 pub(crate) fn status(code: u16, script: Script) -> Response<Script> {

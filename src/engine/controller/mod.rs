@@ -34,7 +34,8 @@ use super::outcome::Outcome;
 
 /// Turns what happens to calls into a limit.
 ///
-/// Times are since an arbitrary origin, the same for all calls of one controller, and never run backwards.
+/// Times are since an arbitrary origin, the same for all calls of one controller, and never run backwards. It is told, asked
+/// and dropped under its pool's lock: it must not use the limiter.
 ///
 /// ```
 /// use tower_inflight::controller::{Controller, Sample};

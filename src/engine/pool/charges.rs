@@ -16,12 +16,14 @@ impl Pool {
     /// Puts other budgets in force for the pool; what was used stays used.
     pub(crate) fn set_quota(&mut self, policy: Option<QuotaPolicy>, now: Time) {
         set(&mut self.quota, policy, now.max(self.now));
+        self.note_all_followed();
     }
 
     /// The same for one lane.
     pub(crate) fn set_lane_quota(&mut self, id: LaneId, policy: Option<QuotaPolicy>, now: Time) {
         let now = now.max(self.now);
         set(&mut self.lane_mut(id).quota, policy, now);
+        self.note_followed(id);
     }
 
     #[inline]
@@ -114,7 +116,7 @@ impl Pool {
     #[cold]
     pub(super) fn fits_lane(&mut self, id: LaneId, next: Next, now: Time) -> bool {
         let lane = self.lane_mut(id);
-        let tokens = lane.asked.of(next.index).tokens;
+        let tokens = lane.kept.of(next.index).asked.tokens;
         let fits_at = lane.quota.as_mut().map_or(now, |quota| quota.fits_at(tokens, now).0);
         self.wait_for_tokens(fits_at, now)
     }
@@ -122,7 +124,7 @@ impl Pool {
     /// The same for the first of the pool, and the pool's budget.
     #[cold]
     pub(super) fn fits_pool(&mut self, id: LaneId, next: Next, now: Time) -> bool {
-        let tokens = self.lane(id).asked.of(next.index).tokens;
+        let tokens = self.lane(id).kept.of(next.index).asked.tokens;
         let fits_at = self.quota.as_mut().map_or(now, |quota| quota.fits_at(tokens, now).0);
         self.wait_for_tokens(fits_at, now)
     }

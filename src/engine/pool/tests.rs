@@ -2,6 +2,7 @@
 
 mod cases;
 mod charged;
+mod guarded;
 mod order;
 mod random;
 mod steered;

@@ -76,6 +76,12 @@ impl Retries {
         }
     }
 
+    /// Retries are bounded here.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// Whether the attempt may come in. If so, it is told of once more: [`on_sent`](Self::on_sent) or
     /// [`on_dropped`](Self::on_dropped). `luck` is a random number from 0 to 1, without 1.
     #[inline]
@@ -93,6 +99,12 @@ impl Retries {
         };
         self.waiting += u32::from(admits);
         admits
+    }
+
+    /// One that was dropped in this very step for want of a slot stays after all, to wait for it.
+    #[inline]
+    pub(crate) fn keep(&mut self, attempt: Attempt) {
+        self.waiting += u32::from(attempt == Attempt::Retry);
     }
 
     /// An attempt that came in is sent.
@@ -139,13 +151,6 @@ impl Account {
             Some(RetryPolicy::Grpc { max_tokens, token_ratio }) => Self::Grpc(Grpc::new(max_tokens, token_ratio)),
             Some(RetryPolicy::Sre { k, window }) => Self::Sre(Sre::new(k, window)),
         }
-    }
-}
-
-impl Attempt {
-    /// From 1; 0, where nobody counts, is the first as well.
-    pub(crate) fn numbered(attempt: u32) -> Self {
-        if attempt <= 1 { Self::First } else { Self::Retry }
     }
 }
 

@@ -138,11 +138,6 @@ fn the_same_policy_keeps_the_account_and_another_one_begins_anew() {
     assert!(send(&mut budget, Retry, at(0)));
 }
 
-#[test]
-fn the_first_attempt_is_the_one_with_number_one_or_none() {
-    assert_eq!([0, 1, 2, u32::MAX].map(Attempt::numbered), [First, First, Retry, Retry]);
-}
-
 fn policies() -> impl Strategy<Value = Option<RetryPolicy>> {
     let ratio = (0.0_f64..1.0, 0.0_f64..2.0, 1_u64..20).prop_map(|(ratio, per_second, secs)| RetryPolicy::Ratio {
         ratio,

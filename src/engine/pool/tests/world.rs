@@ -205,7 +205,6 @@ impl World {
                 return Ok(());
             }
             Err(Blocked::Closed) => Reason::Closed,
-            Err(Blocked::Short(..) | Blocked::TooLarge(..)) => unreachable!("no budget is set"),
             Err(Blocked::PastDeadline) => Reason::Deadline,
             Err(Blocked::Busy | Blocked::Paused(_)) => {
                 let tenant = (call.tenant > 0).then(|| Arc::from(format!("t{}", call.tenant)));
@@ -223,6 +222,7 @@ impl World {
                 }
                 Reason::QueueFull
             }
+            Err(_) => unreachable!("no budget and no breaker is set"),
         };
         self.totals[lane].refused[reason as usize] += 1;
         self.pool.note_refused(id, reason);

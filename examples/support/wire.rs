@@ -57,7 +57,7 @@ impl Drop for OpenCall {
 }
 
 /// A hyper client that counts.
-pub(crate) fn client(
+pub(crate) fn http_client(
     wire: &Wire,
 ) -> impl Service<HttpRequest, Response = Response<CountedBody>, Error = BoxError, Future: Send> + Clone + Send + use<>
 {

@@ -1,0 +1,154 @@
+//! Calls of lanes that somebody follows: a controller, a budget per minute, a breaker, a bound on retries.
+//!
+//! What a call was let in with (a breaker's pass, its part of the retries, its tokens) it gives back on every way out that
+//! is not its end.
+
+use std::time::Duration;
+
+use super::Pool;
+use crate::engine::asked::Kept;
+use crate::engine::breaker::{BreakerPolicy, Pass};
+use crate::engine::queue::Next;
+use crate::engine::retry_budget::RetryPolicy;
+use crate::engine::steering::Ending;
+use crate::engine::step::{Blocked, Effects, Grant, LaneId, Request, Whose};
+use crate::engine::time::Time;
+use crate::engine::totals::Reason;
+
+impl Pool {
+    /// Puts another breaker policy in force for a lane, or none.
+    pub(crate) fn set_breaker(&mut self, id: LaneId, policy: Option<BreakerPolicy>, now: Time, effects: &mut Effects) {
+        let now = now.max(self.now);
+        self.lane_mut(id).breaker.set_policy(policy, now, &mut effects.changes_of(Whose::Lane(id)));
+        self.note_followed(id);
+    }
+
+    /// The same for what holds its retries back.
+    pub(crate) fn set_retry_budget(&mut self, id: LaneId, policy: Option<RetryPolicy>) {
+        self.lane_mut(id).retries.set_policy(policy);
+        self.note_followed(id);
+    }
+
+    /// Finds out whether a lane is followed. To be asked after everything that may change it.
+    pub(super) fn note_followed(&mut self, id: LaneId) {
+        let lane = self.lane(id);
+        let is_guarded = lane.breaker.is_on() || lane.retries.is_on();
+        let is_followed = is_guarded || self.is_steered(id) || self.is_charged(id);
+        self.lane_mut(id).is_followed = is_followed;
+    }
+
+    pub(super) fn note_all_followed(&mut self) {
+        for index in 0..self.lanes.len() {
+            if self.lanes[index].is_some() {
+                self.note_followed(LaneId(u32::try_from(index).expect("lanes are bounded in number")));
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn try_acquire_followed(
+        &mut self,
+        id: LaneId,
+        request: Request,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Result<Grant, Blocked> {
+        if let Some(left) = self.lane(id).breaker.time_left(now) {
+            return Err(Blocked::BreakerOpen(left));
+        }
+        self.check_possible(id, request.asked.tokens)?;
+        let (attempt, luck) = (request.asked.facts.attempt(), self.jitter.fraction());
+        if !self.lane_mut(id).retries.admit(attempt, luck, now) {
+            return Err(Blocked::RetryBudget);
+        }
+        let granted = self.grant_newcomer(id, request, now, effects);
+        if granted.is_err() {
+            // It may stay in the queue, which then keeps its part for it.
+            self.lane_mut(id).retries.on_dropped(attempt);
+        }
+        granted
+    }
+
+    fn grant_newcomer(
+        &mut self,
+        id: LaneId,
+        request: Request,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Result<Grant, Blocked> {
+        let Request { class, asked, .. } = request;
+        let pool_open = self.valve.open_to(now);
+        let lane = self.lane(id);
+        if !pool_open.intersect(lane.valve.open_to(now)).contains(class) {
+            return Err(self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now))));
+        }
+        if !lane.breaker.admits(now) {
+            return Err(Blocked::Busy);
+        }
+        if self.is_charged(id) {
+            self.charge_newcomer(id, class, asked.tokens, now)?;
+        }
+        let lane = self.lane_mut(id);
+        lane.valve.take(class);
+        lane.window.record_wait(Duration::ZERO, now);
+        let pass = lane.breaker.take(now, &mut effects.changes_of(Whose::Lane(id)));
+        self.valve.take(class);
+        let grant = Grant::untold(class, now, Duration::ZERO);
+        Ok(self.send_followed(id, grant, Kept { asked, pass }, now, effects))
+    }
+
+    /// Whether the first in a lane's line may go, its breaker and budget asked.
+    #[cold]
+    pub(super) fn lets_go(&mut self, id: LaneId, next: Next, now: Time) -> bool {
+        let lane = self.lane(id);
+        lane.breaker.admits(now) && (lane.quota.is_none() || self.fits_lane(id, next, now))
+    }
+
+    /// A waiter that is granted a slot is charged, and let in by the breaker, with it.
+    #[cold]
+    pub(super) fn let_in(&mut self, id: LaneId, next: Next, now: Time, effects: &mut Effects) {
+        if self.is_charged(id) {
+            let tokens = self.lane(id).kept.of(next.index).asked.tokens;
+            self.charge(id, tokens);
+        }
+        let lane = self.lane_mut(id);
+        let pass = lane.breaker.take(now, &mut effects.changes_of(Whose::Lane(id)));
+        lane.kept.note_pass(next.index, pass);
+    }
+
+    /// What a waiter was granted that did not collect it; it may be granted it again.
+    pub(super) fn take_back(&mut self, id: LaneId, kept: Kept, now: Time) {
+        self.lane_mut(id).breaker.give_back(kept.pass);
+        self.refund(id, kept.asked.tokens, now);
+    }
+
+    /// The same of one that goes away for good.
+    pub(super) fn unsend(&mut self, id: LaneId, kept: Kept, now: Time) {
+        self.take_back(id, kept, now);
+        self.lane_mut(id).retries.on_dropped(kept.asked.facts.attempt());
+    }
+
+    /// What the end of a call says about the upstream's health. Where that opens the breaker, nobody waits any longer.
+    pub(super) fn judge(
+        &mut self,
+        id: LaneId,
+        pass: Pass,
+        sent_at: Time,
+        ending: &Ending,
+        now: Time,
+        effects: &mut Effects,
+    ) {
+        let luck = self.jitter.fraction();
+        let lane = self.lane_mut(id);
+        lane.retries.on_end(ending.verdict.outcome(), now);
+        let was_open = lane.breaker.time_left(now).is_some();
+        lane.breaker.on_end(pass, ending, sent_at, luck, now, &mut effects.changes_of(Whose::Lane(id)));
+        if !was_open && lane.breaker.time_left(now).is_some() {
+            lane.tripped_at = Some(now);
+            self.evict_all(id, Reason::BreakerOpen, effects);
+            effects.touch(id);
+            self.lane_mut(id).note_queue(now);
+            self.unlist_if_empty(id);
+        }
+    }
+}
