@@ -88,6 +88,7 @@
 //! | `async-openai` | a service for async-openai 0.43 |
 //! | `prometheus` | buckets and descriptions for metrics-exporter-prometheus 0.18 |
 //! | `simulator` | a modelled gateway in virtual time, to try controllers on |
+//! | `tiktoken` | [`Tiktoken`], which counts the tokens of prompts as OpenAI's models do |
 //! | `tracing` | events on the facts of each call |
 //!
 //! # Seeing it
@@ -136,6 +137,9 @@ pub use self::engine::quota::{Dimension, FollowHeaders, WhenShort};
 pub use self::engine::runs::{QueuedFor, RunBound, RunId, RunStatus};
 pub use self::error::{QueueBound, RejectKind, Rejected, Silence, Stalled};
 pub use self::fallback::{Fallback, FallbackFuture, FallbackLayer};
+#[cfg(feature = "tiktoken")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tiktoken")))]
+pub use self::http::Tiktoken;
 pub use self::http::{
     Abandoned, BodyHints, BytesOverFour, CallLayer, CallService, Classify, Deadline, InflightLimit, InflightLimitLayer,
     Model, PeekBody, Peeked, ProviderClassify, ReadUsage, Relay, RelayBody, ReleaseOn, RequestHead, ResponseBody,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::asked::{Asked, Kept};
 use super::jitter::Jitter;
 use super::lane::{Lane, LaneView};
+use super::outcome::Verdict;
 use super::policy::{LanePolicy, SlotPolicy};
 use super::priority::Priority;
 use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
@@ -347,8 +348,8 @@ impl Pool {
         let lane = self.lane_mut(id);
         lane.totals.outcomes[outcome.index()] += 1;
         lane.health.note(outcome, now);
-        self.heed(id, grant, ending, now, effects);
-        let spent = grant.told.map_or_else(Spent::default, |told| self.learn(id, grant, told, ending, now, effects));
+        self.heed(id, grant, ending.verdict, now, effects);
+        let spent = grant.told.map_or_else(Spent::default, |told| self.learn(id, grant, told, &ending, now, effects));
         self.give_back(id, grant.class);
         if self.lane(id).past.is_some() {
             self.remember(id, grant, outcome, now);
@@ -359,8 +360,7 @@ impl Pool {
 
     /// Takes in what an answer says about waiting. Where the pool is steered as a whole, the whole pool waits.
     #[inline]
-    fn heed(&mut self, id: LaneId, grant: &Grant, ending: Ending, now: Time, effects: &mut Effects) {
-        let Ending { verdict, .. } = ending;
+    fn heed(&mut self, id: LaneId, grant: &Grant, verdict: Verdict, now: Time, effects: &mut Effects) {
         let bounds = self.lane(id).policy.pauses;
         let luck = if verdict.pause().is_some() { self.jitter.fraction() } else { 0.0 };
         let (valve, whose) = if self.valve.is_steered() {
@@ -374,23 +374,25 @@ impl Pool {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn learn(
         &mut self,
         id: LaneId,
         grant: &Grant,
         told: u32,
-        ending: Ending,
+        ending: &Ending,
         now: Time,
         effects: &mut Effects,
     ) -> Spent {
         let Told { sending, in_lane, in_pool, charged, pass } = self.told.remove(told);
         let spent = charged
-            .map_or_else(Spent::default, |charged| self.settle_charge(id, charged, grant.granted_at, &ending, now));
-        self.judge(id, pass, grant.granted_at, &ending, now, effects);
-        let changes = &mut effects.changes_of(Whose::Lane(id));
-        self.lane_mut(id).valve.on_end(&ending, sending, in_lane, now, changes);
-        self.valve.on_end(&ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
+            .map_or_else(Spent::default, |charged| self.settle_charge(id, charged, grant.granted_at, ending, now));
+        self.judge(id, pass, grant.granted_at, ending, now, effects);
+        if self.is_steered(id) {
+            let changes = &mut effects.changes_of(Whose::Lane(id));
+            self.lane_mut(id).valve.on_end(ending, sending, in_lane, now, changes);
+            self.valve.on_end(ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
+        }
         self.expect_timeout(id, now);
         spent
     }
@@ -629,9 +631,16 @@ impl Pool {
         if self.is_followed(id) { self.send_followed(id, grant, kept, now, effects) } else { grant }
     }
 
-    #[cold]
+    #[inline(never)]
     fn send_followed(&mut self, id: LaneId, grant: Grant, kept: Kept, now: Time, effects: &mut Effects) -> Grant {
         let Kept { asked: Asked { facts, tokens }, pass } = kept;
+        let charged = self.is_charged(id).then_some(tokens);
+        self.lane_mut(id).retries.on_sent(facts.attempt(), now);
+        if !self.is_steered(id) {
+            let told = self.told.insert(Told { charged, pass, ..Told::default() });
+            self.expect_timeout(id, now);
+            return Grant { told: Some(told), ..grant };
+        }
         let has_waited = !grant.waited.is_zero();
         let is_pool_held = has_waited || self.waiting > 0;
         let lane = self.lane_mut(id);
@@ -640,8 +649,6 @@ impl Pool {
         let in_lane = lane.valve.on_sent(sending, &mut effects.changes_of(Whose::Lane(id)));
         let in_pool =
             self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
-        self.lane_mut(id).retries.on_sent(facts.attempt(), now);
-        let charged = self.is_charged(id).then_some(tokens);
         let told = self.told.insert(Told { sending, in_lane, in_pool, charged, pass });
         self.follow(id, now, effects);
         Grant { told: Some(told), ..grant }

@@ -44,7 +44,7 @@ pub(crate) struct LimitBounds {
 pub(crate) struct RequestFacts(u32);
 
 /// How a call ended, and what came of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ending {
     pub(crate) verdict: Verdict,
     /// `ZERO`: none came.
@@ -53,7 +53,8 @@ pub(crate) struct Ending {
     pub(crate) further_chunks: u32,
     pub(crate) answer_bytes: u32,
     pub(crate) reported: Reported,
-    pub(crate) remaining: Option<Remaining>,
+    /// Few answers say so to somebody who listens: not worth more room in every call.
+    pub(crate) remaining: Option<Box<Remaining>>,
 }
 
 /// What is kept with a call that a controller was told of.

@@ -26,6 +26,16 @@ impl Time {
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// The same in seconds.
+    #[inline]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a nanosecond counts for a hundred days, and no budget takes longer to fill"
+    )]
+    pub(crate) fn secs_since(self, earlier: Self) -> f64 {
+        self.0.saturating_sub(earlier.0) as f64 * 1e-9
+    }
 }
 
 impl Add<Duration> for Time {

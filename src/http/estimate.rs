@@ -47,9 +47,9 @@ pub struct BytesOverFour;
 
 impl TokenEstimator for BytesOverFour {
     fn input_tokens(&self, body: &[u8]) -> u32 {
-        let said = Said::read(body);
-        let text = if said.is_json { said.text_bytes } else { body.len() };
-        tokens_of(text).saturating_add(said.files.saturating_mul(FILE_TOKENS))
+        let mut bytes = 0;
+        let said = Said::read(body, &mut |text| bytes += text.len());
+        tokens_of(if said.is_json { bytes } else { body.len() }).saturating_add(said.file_tokens())
     }
 }
 
@@ -70,31 +70,38 @@ impl Estimate {
         let Some(body) = body else {
             return Self { input: tokens_of(length.unwrap_or(0) as usize), max_output: None };
         };
-        Self { input: estimator.input_tokens(body), max_output: Said::read(body).max_output }
+        Self { input: estimator.input_tokens(body), max_output: Said::read(body, &mut |_| ()).max_output }
     }
 }
 
-fn tokens_of(bytes: usize) -> u32 {
+pub(super) fn tokens_of(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(4)).unwrap_or(u32::MAX)
 }
 
 /// What a JSON body says, as far as it is JSON.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
-    is_json: bool,
-    text_bytes: usize,
+pub(super) struct Said {
+    pub(super) is_json: bool,
     files: u32,
     max_output: Option<u32>,
 }
 
 impl Said {
-    fn read(body: &[u8]) -> Self {
+    /// Tells each of its texts on the way.
+    pub(super) fn read(body: &[u8], tell: &mut dyn FnMut(&str)) -> Self {
         let json = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         let mut said = Self::default();
-        let read =
-            serde_json::Deserializer::from_slice(json).deserialize_any(Walk { place: Place::Root, said: &mut said });
+        let read = serde_json::Deserializer::from_slice(json).deserialize_any(Walk {
+            place: Place::Root,
+            said: &mut said,
+            tell,
+        });
         said.is_json = read.is_ok();
         said
+    }
+
+    pub(super) fn file_tokens(&self) -> u32 {
+        self.files.saturating_mul(FILE_TOKENS)
     }
 }
 
@@ -128,6 +135,7 @@ impl Place {
 struct Walk<'s> {
     place: Place,
     said: &'s mut Said,
+    tell: &'s mut dyn FnMut(&str),
 }
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
@@ -149,7 +157,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         if text.starts_with("data:") {
             self.said.files = self.said.files.saturating_add(1);
         } else if self.place == Place::Text {
-            self.said.text_bytes += text.len();
+            (self.tell)(text);
         }
         Ok(())
     }
@@ -179,16 +187,16 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Self { place, said } = self;
+        let Self { place, said, tell } = self;
         let place = if place == Place::Text { Place::Text } else { Place::Other };
-        while seq.next_element_seed(Walk { place, said: &mut *said })?.is_some() {}
+        while seq.next_element_seed(Walk { place, said: &mut *said, tell: &mut *tell })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { place, said } = self;
+        let Self { place, said, tell } = self;
         while let Some(place) = map.next_key_seed(Key(place))? {
-            map.next_value_seed(Walk { place, said: &mut *said })?;
+            map.next_value_seed(Walk { place, said: &mut *said, tell: &mut *tell })?;
         }
         Ok(())
     }
@@ -222,9 +230,10 @@ mod tests {
     use super::*;
 
     fn said(body: &str) -> (usize, Option<u32>) {
-        let said = Said::read(body.as_bytes());
+        let mut bytes = 0;
+        let said = Said::read(body.as_bytes(), &mut |text| bytes += text.len());
         assert!(said.is_json, "{body}");
-        (said.text_bytes, said.max_output)
+        (bytes, said.max_output)
     }
 
     #[test]

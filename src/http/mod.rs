@@ -21,6 +21,8 @@ pub(crate) mod retry_after;
 mod service;
 mod telemetry;
 mod terminal;
+#[cfg(feature = "tiktoken")]
+mod tiktoken;
 mod watch;
 
 pub use self::answer_rules::{ReadUsage, ReleaseOn};
@@ -37,3 +39,5 @@ pub use self::peek_body::{PeekBody, Peeked};
 pub use self::relay::{Abandoned, Relay, RelayBody, bounded_relay};
 pub use self::service::InflightLimit;
 pub use self::telemetry::{RunStatsService, SnapshotFuture, SnapshotService};
+#[cfg(feature = "tiktoken")]
+pub use self::tiktoken::Tiktoken;

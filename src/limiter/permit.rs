@@ -34,7 +34,7 @@ pub struct Permit {
     /// How much of the answer came: pieces of its body, and bytes.
     chunks: u32,
     bytes: u32,
-    /// Few answers say so to somebody who listens: not worth more room in every call.
+    /// What the provider says remains.
     remaining: Option<Box<Remaining>>,
     /// If anybody listens.
     life: Option<Arc<Life>>,
@@ -217,16 +217,16 @@ impl Permit {
         }
     }
 
-    fn give_back(&self, lane: &LaneInner, verdict: Verdict, reading: Option<Reading>, now: Time) {
-        let grant = &self.grant;
+    fn give_back(&mut self, lane: &LaneInner, verdict: Verdict, reading: Option<Reading>, now: Time) {
         let ending = Ending {
             verdict,
             first_byte_at: self.first_byte_at,
             further_chunks: self.pieces(reading.as_ref()).saturating_sub(1),
             answer_bytes: self.bytes,
             reported: reading.map_or_else(Reported::default, reported),
-            remaining: self.remaining.as_deref().copied(),
+            remaining: self.remaining.take(),
         };
+        let grant = &self.grant;
         let spent = lane.pool.step(lane, |state, effects| state.engine.settle(lane.id, grant, ending, now, effects));
         let first_byte = (self.first_byte_at != Time::ZERO).then(|| self.first_byte_at.since(grant.granted_at));
         let usage = reading.map(|reading| reading.usage);

@@ -7,7 +7,7 @@ use super::Pool;
 use crate::engine::outcome::Outcome;
 use crate::engine::priority::Priority;
 use crate::engine::queue::Next;
-use crate::engine::quota::{Quota, QuotaPolicy, Spent, Tokens, Used};
+use crate::engine::quota::{Dimension, Quota, QuotaPolicy, Spent, Tokens, Used};
 use crate::engine::steering::Ending;
 use crate::engine::step::{Blocked, LaneId};
 use crate::engine::time::Time;
@@ -31,7 +31,7 @@ impl Pool {
         self.quota.is_some() || self.lane(id).quota.is_some()
     }
 
-    #[cold]
+    #[inline(never)]
     pub(super) fn check_possible(&self, id: LaneId, tokens: Tokens) -> Result<(), Blocked> {
         let quotas = [&self.lane(id).quota, &self.quota];
         let too_large = quotas.into_iter().flatten().find_map(|quota| quota.too_large(tokens));
@@ -39,7 +39,7 @@ impl Pool {
     }
 
     /// Charges a call that found a slot free, unless somebody waits for tokens before it.
-    #[cold]
+    #[inline(never)]
     pub(super) fn charge_newcomer(
         &mut self,
         id: LaneId,
@@ -47,17 +47,22 @@ impl Pool {
         tokens: Tokens,
         now: Time,
     ) -> Result<(), Blocked> {
-        if self.is_behind(id, class, now) {
+        if self.waiting > 0 && self.is_behind(id, class, now) {
             return Err(Blocked::Busy);
         }
-        let latest = self.quotas(id).map(|quota| quota.fits_at(tokens, now)).max_by_key(|(at, _)| *at);
-        match latest {
-            Some((fits_at, dimension)) if fits_at > now => Err(Blocked::Short(dimension, fits_at.since(now))),
-            _ => {
-                self.charge(id, tokens);
-                Ok(())
+        let mut latest = (now, Dimension::Requests);
+        for quota in self.quotas(id) {
+            let fits = quota.fits_at(tokens, now);
+            if fits.0 > latest.0 {
+                latest = fits;
             }
         }
+        let (fits_at, dimension) = latest;
+        if fits_at > now {
+            return Err(Blocked::Short(dimension, fits_at.since(now)));
+        }
+        self.charge(id, tokens);
+        Ok(())
     }
 
     /// Whether one who waits for tokens goes before a newcomer of this class.
@@ -105,8 +110,8 @@ impl Pool {
                 quota.slow_down(sent_at, now);
             }
             // Last: what comes back of a refused call is no more than what the provider says there is.
-            if let Some(remaining) = ending.remaining {
-                quota.lower_to(remaining, now);
+            if let Some(remaining) = &ending.remaining {
+                quota.lower_to(**remaining, now);
             }
         }
         Spent::of(charged, used.tokens)

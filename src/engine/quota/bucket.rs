@@ -70,14 +70,17 @@ impl Bucket {
 
     /// Puts what was used in the place of what was taken.
     pub(crate) fn correct(&mut self, taken: u32, used: u32, now: Time) {
-        self.fill(now);
+        // What comes back may come before what has filled it meanwhile: the sum is cut at the same capacity.
+        if used > taken {
+            self.fill(now);
+        }
         self.balance = (self.balance + f64::from(taken) - f64::from(used)).min(self.capacity);
     }
 
     /// The provider said that no more than this was left then. It fills its own budget since, no slower than this one.
     pub(crate) fn lower_to(&mut self, left: u64, said_at: Time, now: Time) {
         self.fill(now);
-        self.balance = self.balance.min(units(left) + now.since(said_at).as_secs_f64() * self.per_s);
+        self.balance = self.balance.min(units(left) + now.secs_since(said_at) * self.per_s);
     }
 
     /// The provider has refused a call.
@@ -86,11 +89,21 @@ impl Bucket {
         self.part = (self.part * CUT).max(LEAST);
     }
 
+    #[inline]
     fn fill(&mut self, now: Time) {
         if now <= self.at {
             return;
         }
-        let elapsed = now.since(self.at).as_secs_f64();
+        let elapsed = now.secs_since(self.at);
+        if self.part < 1.0 {
+            return self.fill_and_recover(elapsed, now);
+        }
+        self.balance = (self.balance + elapsed * self.per_s).min(self.capacity);
+        self.at = now;
+    }
+
+    #[cold]
+    fn fill_and_recover(&mut self, elapsed: f64, now: Time) {
         let recovering = ((1.0 - self.part) / RECOVERY_PER_S).min(elapsed);
         let part = (self.part + RECOVERY_PER_S * recovering).min(1.0);
         let filled = f64::midpoint(self.part, part) * recovering + (elapsed - recovering);
