@@ -133,12 +133,8 @@ impl Valve {
     /// When more may pass without anything else happening.
     #[inline]
     pub(super) fn next_timeout(&self, now: Time) -> Time {
-        let step = self.gate.next_step(self.capacity.limit(), now);
-        if now < self.held_until {
-            step.map_or(self.held_until, |at| at.max(self.held_until))
-        } else {
-            step.unwrap_or(Time::NEVER)
-        }
+        // At the end of the longer of the two pauses one may pass, wherever the gate's own steps lie.
+        self.opens_at(now).or_else(|| self.gate.next_step(self.capacity.limit(), now)).unwrap_or(Time::NEVER)
     }
 
     #[inline]
