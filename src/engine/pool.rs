@@ -348,10 +348,11 @@ impl Pool {
         let lane = self.lane_mut(id);
         lane.totals.outcomes[outcome.index()] += 1;
         lane.health.note(outcome, now);
+        let remembers = lane.past.is_some();
         self.heed(id, grant, ending.verdict, now, effects);
         let spent = grant.told.map_or_else(Spent::default, |told| self.learn(id, grant, told, &ending, now, effects));
         self.give_back(id, grant.class);
-        if self.lane(id).past.is_some() {
+        if remembers {
             self.remember(id, grant, outcome, now);
         }
         self.dispatch(id, now, effects);

@@ -381,9 +381,8 @@ fn join(
     let arrived_at = if now.since(since) < JUST_NOW { now } else { since };
     if deadline != Time::NEVER {
         let request = Request { class, asked: arriving.asked, deadline };
-        if let Some(foreseen) = state.engine.foresee_miss(lane.id, request, arrived_at, now) {
-            let bound = Bound::Foreseen(foreseen);
-            return Arrival::Refused(refuse(lane, RejectKind::DeadlineUnreachable, bound, None, state));
+        if let Some(refused) = foresee(lane, request, arrived_at, now, state) {
+            return Arrival::Refused(refused);
         }
     }
     if !state.reserve_place(&lane.pool.shared) {
@@ -398,6 +397,20 @@ fn join(
         Ok(ticket) => Arrival::Queued(ticket, bounds),
         Err(refusal) => Arrival::Refused(refuse_place(lane, refusal, bounds, state)),
     }
+}
+
+/// A refusal, where the deadline cannot be kept.
+#[cold]
+#[inline(never)]
+fn foresee(
+    lane: &LaneInner,
+    request: Request,
+    arrived_at: Time,
+    now: Time,
+    state: &mut pool::State,
+) -> Option<Refused> {
+    let foreseen = state.engine.foresee_miss(lane.id, request, arrived_at, now)?;
+    Some(refuse(lane, RejectKind::DeadlineUnreachable, Bound::Foreseen(foreseen), None, state))
 }
 
 /// For a call that is refused before it asks for a slot.
