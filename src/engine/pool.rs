@@ -1,7 +1,7 @@
 //! One scheduling domain: the lanes of one provider and kind, and the cap over all of them.
 //!
-//! Which waiter goes next depends on the pool's slots, the lane's slots, both reserves and the lane's pause together, so
-//! it is decided here in one step. Later gates (tokens, breaker) join in [`Valve::open_to`] and in
+//! Which waiter goes next depends on the pool's slots, the lane's slots, both reserves, both pauses, both budgets and the
+//! lane's breaker together, so it is decided here in one step: what may go is asked in [`Pool::next_of`], and taken in
 //! [`Pool::grant`].
 
 use std::task::Waker;
