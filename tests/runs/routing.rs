@@ -7,7 +7,9 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use tower::{BoxError, Layer, Service, ServiceExt};
-use tower_inflight::{Candidate, InflightLimitLayer, QueueAwareRouter, RouteError, Routing};
+use tower_inflight::{
+    BreakerConfig, Candidate, InflightLimitLayer, Outcome, Pause, QueueAwareRouter, RouteError, Routing, Verdict,
+};
 
 use super::*;
 
@@ -31,6 +33,12 @@ struct World {
 impl World {
     fn new(routing: Routing) -> Self {
         Self { limiter: limiter(), sent: Sent::default(), routing }
+    }
+
+    fn with_breaker(min_calls: u32) -> Self {
+        let breaker = BreakerConfig { min_calls, ..BreakerConfig::default() };
+        let limiter = Limiter::builder().max_inflight(1).interactive_reserve(0).breaker(breaker).build();
+        Self { limiter: limiter.expect("a valid configuration"), ..Self::new(Routing::QueueAware) }
     }
 
     fn router(
@@ -87,6 +95,28 @@ async fn a_busy_candidate_is_skipped_for_an_idle_one() {
     let _busy = world.hold(&local());
     world.router().oneshot(request()).await.map(drop).expect("the other is idle");
     assert_eq!(world.hosts(), ["localhost", "gw.example"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_whose_lane_is_paused_is_busy_until_the_pause_is_over() {
+    let world = World::new(Routing::QueueAware);
+    world.hold(&local()).settle(Verdict::new(Outcome::Overload).with_pause(Pause::For(secs(30))));
+    world.router().oneshot(request()).await.map(drop).expect("the other is idle");
+    tokio::time::advance(secs(32)).await;
+    world.router().oneshot(request()).await.map(drop).expect("idle");
+    assert_eq!(world.hosts(), ["gw.example", "localhost"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_whose_breaker_is_open_is_busy_until_it_may_be_tried() {
+    let world = World::with_breaker(2);
+    for _ in 0..2 {
+        world.hold(&local()).settle(Outcome::ServerError);
+    }
+    world.router().oneshot(request()).await.map(drop).expect("the other is idle");
+    tokio::time::advance(secs(60)).await;
+    world.router().oneshot(request()).await.map(drop).expect("a trial");
+    assert_eq!(world.hosts(), ["gw.example", "localhost"]);
 }
 
 #[tokio::test(start_paused = true)]
