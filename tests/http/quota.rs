@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use http_body_util::BodyExt;
 use tower_inflight::{
     Admission, BoxError, Call, Dimension, FollowHeaders, InflightLimitLayer, Kind, Limiter, LimiterBuilder, Outcome,
@@ -361,7 +362,8 @@ async fn refunds_are_worth_a_factor_of_ten() {
 async fn left_after(follow_headers: FollowHeaders, code: u16, headers: &'static [(&'static str, &'static str)]) -> i64 {
     let limiter = metered(Quota { follow_headers, ..tokens() });
     let client = answering(&limiter, move |_| {
-        let mut response = status(code, events(&[CHUNK, USAGE, DONE]));
+        let mut response = ok(events(&[CHUNK, USAGE, DONE]));
+        *response.status_mut() = StatusCode::from_u16(code).unwrap();
         for (name, value) in headers {
             response.headers_mut().append(*name, value.parse().unwrap());
         }
