@@ -51,7 +51,7 @@ where
 ///
 /// fn pass_on<B>(response: http::Response<ResponseBody<B>>) -> http::Response<RelayBody<B::Data>>
 /// where
-///     B: http_body::Body<Data: Send, Error: Into<tower_inflight::BoxError>> + Send + 'static,
+///     B: http_body::Body<Data: Send, Error: Into<tower_inflight::BoxError> + Send> + Send + 'static,
 /// {
 ///     let relay = Relay::new(256 * 1024).consumer_timeout(Duration::from_secs(60));
 ///     response.map(|body| relay.spawn(body))
