@@ -88,7 +88,7 @@
 //! | `async-openai` | a service for async-openai 0.43 |
 //! | `prometheus` | buckets and descriptions for metrics-exporter-prometheus 0.18 |
 //! | `simulator` | a modelled gateway in virtual time, to try controllers on |
-//! | `tiktoken` | [`Tiktoken`], which counts the tokens of prompts as OpenAI's models do |
+//! | `tiktoken` | `Tiktoken`, which counts the tokens of prompts as OpenAI's models do |
 //! | `tracing` | events on the facts of each call |
 //!
 //! # Seeing it
