@@ -190,7 +190,8 @@ impl Knee {
     fn on_success(&mut self, now: f64, sample: &Sample) {
         self.failures = 0;
         self.refusals.on_success();
-        if sample.sent.is_saturated {
+        // Not for those that waited under a lower limit, which nobody fills any more.
+        if sample.sent.is_saturated && round::is_used(f64::from(sample.in_flight), self.search.limit()) {
             self.search.on_saturated_success();
         }
         self.measure_answer(now, sample);

@@ -78,6 +78,11 @@ pub(super) struct Reading {
     pub(super) is_saturated: bool,
 }
 
+/// Whether so many calls make use of the limit.
+pub(super) fn is_used(in_flight: f64, limit: f64) -> bool {
+    in_flight > SATURATED_SHARE * limit.floor()
+}
+
 impl Reading {
     pub(super) fn shows_queue(&self) -> bool {
         self.queued - self.noise > self.tolerated
@@ -148,6 +153,11 @@ impl Round {
     }
 
     pub(super) fn set_in_flight(&mut self, now: f64, in_flight: u32) {
+        if self.in_flight.count == 0.0 {
+            // Time with nothing under way is no part of a round: an hour of it would make the next queue look like none.
+            let idle = now - self.in_flight.at.max(self.started);
+            self.started = (self.started + idle).min(now);
+        }
         self.in_flight.set(now, f64::from(in_flight));
     }
 
@@ -227,7 +237,7 @@ impl Round {
             tolerated: self.tolerated(now),
             work,
             elasticity: if is_blind { ELASTICITY_BLIND } else { ELASTICITY },
-            is_saturated: is_held_back && in_flight > SATURATED_SHARE * limit.floor(),
+            is_saturated: is_held_back && is_used(in_flight, limit),
         }
     }
 

@@ -19,11 +19,12 @@ enum Full {
     Queue,
 }
 
-/// A gateway with `capacity` slots, and one client that always has more to send.
+/// A gateway with `capacity` slots, and so many callers that call again as soon as they have their answer.
 struct Model {
     knee: Knee,
     full: Full,
     capacity: usize,
+    callers: u32,
     now: Time,
     events: BinaryHeap<Reverse<(Time, usize, Event)>>,
     calls: Vec<Flight>,
@@ -56,6 +57,7 @@ impl Model {
             knee: Knee::new(KneeConfig { initial_limit, ..KneeConfig::default() }).unwrap(),
             full,
             capacity,
+            callers: u32::MAX,
             now: 0,
             events: BinaryHeap::new(),
             calls: Vec::new(),
@@ -75,7 +77,18 @@ impl Model {
 
     fn run_until(&mut self, secs: u64) {
         self.send();
-        while self.events.peek().is_some_and(|Reverse((at, _, _))| *at <= secs * 1000) {
+        self.run_events_until(secs * 1000);
+    }
+
+    /// Nobody calls until then.
+    fn rest_until(&mut self, secs: u64) {
+        let callers = std::mem::take(&mut self.callers);
+        self.run_events_until(secs * 1000);
+        (self.callers, self.now) = (callers, secs * 1000);
+    }
+
+    fn run_events_until(&mut self, end: Time) {
+        while self.events.peek().is_some_and(|Reverse((at, _, _))| *at <= end) {
             let Some(Reverse((at, id, event))) = self.events.pop() else { return };
             self.now = at;
             match event {
@@ -103,7 +116,7 @@ impl Model {
     }
 
     fn send(&mut self) {
-        while self.in_flight < self.limit() {
+        while self.in_flight < self.limit().min(self.callers) {
             let paused_until = self.knee.paused_until().map_or(0, |until| until.as_millis() as Time + 1);
             let opens_at = self.gate.max(paused_until);
             if opens_at > self.now {
@@ -111,7 +124,8 @@ impl Model {
                 return;
             }
             self.in_flight += 1;
-            let call = Call { in_flight: self.in_flight, ..call(Outcome::Success) };
+            let is_saturated = self.callers > self.limit();
+            let call = Call { in_flight: self.in_flight, is_saturated, ..call(Outcome::Success) };
             let sent = Sent { at: self.time(), ..call.sent() };
             let mark = self.knee.on_sent(&sent);
             self.calls.push(Flight { sent, mark, first_byte_at: None });
@@ -231,6 +245,27 @@ fn an_idle_lane_does_not_grow() {
         call.run(&mut knee);
     }
     assert_eq!(knee.limit(), 16);
+}
+
+#[test]
+fn a_limit_that_its_callers_do_not_fill_does_not_grow() {
+    let mut model = Model::new(16, Full::Queue, 1_000);
+    model.callers = 24;
+    model.run_until(600);
+    // 24 are 0.7 of 34.
+    assert!((24..=35).contains(&model.limit()), "{}", model.limit());
+}
+
+#[test]
+fn time_without_calls_hides_no_queue() {
+    let mut model = Model::new(16, Full::Queue, 4);
+    model.rest_until(86_400);
+    model.run_until(86_430);
+    assert!(model.limit() <= 7, "{}", model.limit());
+    model.rest_until(2 * 86_400);
+    model.capacity = 1;
+    model.run_until(2 * 86_400 + 30);
+    assert!(model.limit() <= 3, "{}", model.limit());
 }
 
 #[test]
