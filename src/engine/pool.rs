@@ -17,7 +17,7 @@ use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
 use super::quota::{Quota, QuotaView, Spent};
 use super::slab::Slab;
 use super::steering::{Ending, Sending, Steering, Told};
-use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Request, Sight, Ticket, Whose};
+use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Request, Sight, Terms, Ticket, Whose};
 use super::time::Time;
 use super::totals::Reason;
 use super::valve::{Valve, ValveView};
@@ -133,7 +133,7 @@ impl Pool {
         lane.valve.take(class);
         lane.window.record_wait(Duration::ZERO, now);
         self.valve.take(class);
-        Ok(Grant::untold(class, now, Duration::ZERO))
+        Ok(Grant::plain(class, now, Duration::ZERO))
     }
 
     /// Whether a call of this class would not get a slot at once. Takes nothing and counts nothing.
@@ -203,7 +203,7 @@ impl Pool {
         }
         let (class, granted_at, waited) = self.lane_mut(id).queue.pick_up(waiter)?;
         self.unlist_if_empty(id);
-        Some(Grant::untold(class, granted_at, waited))
+        Some(Grant::plain(class, granted_at, waited))
     }
 
     /// A waiter looks for its slot, and leaves its waker behind if there is none yet.
@@ -232,7 +232,7 @@ impl Pool {
                     self.dispatch(id, now, effects);
                     return Progress::PastDeadline;
                 }
-                let grant = Grant::untold(class, granted_at, waited);
+                let grant = Grant::plain(class, granted_at, waited);
                 Progress::Granted(self.send(id, grant, kept, now, effects))
             }
             Found::Waiting | Found::BackInLine => Progress::Waiting,
@@ -327,7 +327,7 @@ impl Pool {
     pub(crate) fn first_byte(&mut self, id: LaneId, grant: &Grant, now: Time, effects: &mut Effects) {
         let now = self.advance(now, effects);
         let Some(told) = grant.told else { return };
-        let Told { sending, in_lane, in_pool, .. } = self.told[told];
+        let Told { sending, in_lane, in_pool } = self.told[told];
         self.lane_mut(id).valve.on_first_byte(sending, in_lane, now, &mut effects.changes_of(Whose::Lane(id)));
         self.valve.on_first_byte(sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
         self.follow(id, now, effects);
@@ -350,7 +350,10 @@ impl Pool {
         lane.health.note(outcome, now);
         let remembers = lane.past.is_some();
         self.heed(id, grant, ending.verdict, now, effects);
-        let spent = grant.told.map_or_else(Spent::default, |told| self.learn(id, grant, told, &ending, now, effects));
+        let spent = match grant.terms {
+            None => Spent::default(),
+            Some(terms) => self.learn(id, grant, terms, &ending, now, effects),
+        };
         self.give_back(id, grant.class);
         if remembers {
             self.remember(id, grant, outcome, now);
@@ -380,16 +383,16 @@ impl Pool {
         &mut self,
         id: LaneId,
         grant: &Grant,
-        told: u32,
+        Terms { charged, pass }: Terms,
         ending: &Ending,
         now: Time,
         effects: &mut Effects,
     ) -> Spent {
-        let Told { sending, in_lane, in_pool, charged, pass } = self.told.remove(told);
         let spent = charged
             .map_or_else(Spent::default, |charged| self.settle_charge(id, charged, grant.granted_at, ending, now));
         self.judge(id, pass, grant.granted_at, ending, now, effects);
-        if self.is_steered(id) {
+        if let Some(told) = grant.told {
+            let Told { sending, in_lane, in_pool } = self.told.remove(told);
             let changes = &mut effects.changes_of(Whose::Lane(id));
             self.lane_mut(id).valve.on_end(ending, sending, in_lane, now, changes);
             self.valve.on_end(ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
@@ -603,7 +606,15 @@ impl Pool {
         effects.dropped.push(Dropped { lane: id, class: removed.class, reason });
     }
 
+    #[inline]
     fn expect_timeout(&mut self, id: LaneId, now: Time) {
+        // With nobody here, nothing is due.
+        if !self.listed.is_empty() {
+            self.expect_timeout_of_lane(id, now);
+        }
+    }
+
+    fn expect_timeout_of_lane(&mut self, id: LaneId, now: Time) {
         let mut timeout = self.lane(id).next_timeout(now);
         if self.waiting > 0 {
             timeout = timeout.min(self.valve.next_timeout(now));
@@ -637,10 +648,10 @@ impl Pool {
         let Kept { asked: Asked { facts, tokens }, pass } = kept;
         let charged = self.is_charged(id).then_some(tokens);
         self.lane_mut(id).retries.on_sent(facts.attempt(), now);
+        let grant = Grant { terms: Some(Terms { charged, pass }), ..grant };
         if !self.is_steered(id) {
-            let told = self.told.insert(Told { charged, pass, ..Told::default() });
             self.expect_timeout(id, now);
-            return Grant { told: Some(told), ..grant };
+            return grant;
         }
         let has_waited = !grant.waited.is_zero();
         let is_pool_held = has_waited || self.waiting > 0;
@@ -650,7 +661,7 @@ impl Pool {
         let in_lane = lane.valve.on_sent(sending, &mut effects.changes_of(Whose::Lane(id)));
         let in_pool =
             self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
-        let told = self.told.insert(Told { sending, in_lane, in_pool, charged, pass });
+        let told = self.told.insert(Told { sending, in_lane, in_pool });
         self.follow(id, now, effects);
         Grant { told: Some(told), ..grant }
     }

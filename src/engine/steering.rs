@@ -6,10 +6,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::breaker::Pass;
 use super::controller::{Controller, Mark, Sample, Sent};
 use super::outcome::{Pause, Verdict};
-use super::quota::{Remaining, Reported, Tokens};
+use super::quota::{Remaining, Reported};
 use super::retry_budget::Attempt;
 use super::time::Time;
 
@@ -68,15 +67,12 @@ pub(crate) struct Track {
     mark: Mark,
 }
 
-/// A call that was sent, what controllers were told of it, and what it was charged. The pool keeps it until it is over.
+/// What controllers were told of a call that was sent. The pool keeps it until the call is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     pub(super) sending: Sending,
     pub(super) in_lane: Track,
     pub(super) in_pool: Track,
-    /// `None`: there was no budget when it was sent, and none that came since gives back what it never took.
-    pub(super) charged: Option<Tokens>,
-    pub(super) pass: Pass,
 }
 
 /// A call at the moment it was sent.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::asked::Asked;
+use super::breaker::Pass;
 use super::change::{Cause, ChangeKind};
 use super::priority::Priority;
 use super::queue::WaiterId;
-use super::quota::Dimension;
+use super::quota::{Dimension, Tokens};
 use super::time::Time;
 use super::totals::Reason;
 
@@ -30,14 +31,25 @@ pub(crate) struct Grant {
     pub(crate) class: Priority,
     pub(crate) granted_at: Time,
     pub(crate) waited: Duration,
+    /// `None`: nobody followed the lane when it was sent.
+    pub(super) terms: Option<Terms>,
     /// Where the pool keeps what controllers were told of it; `None`: there is none here.
     pub(super) told: Option<u32>,
 }
 
+/// What a call was let in with, to be settled at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// `None`: there was no budget when it was sent, and none that came since gives back what it never took.
+    pub(super) charged: Option<Tokens>,
+    pub(super) pass: Pass,
+}
+
 impl Grant {
-    /// No controller was told of it.
-    pub(crate) fn untold(class: Priority, granted_at: Time, waited: Duration) -> Self {
-        Self { class, granted_at, waited, told: None }
+    /// Of a lane that nobody follows.
+    #[inline]
+    pub(crate) fn plain(class: Priority, granted_at: Time, waited: Duration) -> Self {
+        Self { class, granted_at, waited, terms: None, told: None }
     }
 
     /// A controller wants to hear of its first byte.

@@ -42,7 +42,7 @@ pub struct Permit {
 
 impl Permit {
     pub(crate) fn off() -> Self {
-        let nothing = Grant::untold(Priority::default(), Time::ZERO, Duration::ZERO);
+        let nothing = Grant::plain(Priority::default(), Time::ZERO, Duration::ZERO);
         Self {
             lane: None,
             grant: nothing,

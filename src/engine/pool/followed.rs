@@ -9,7 +9,7 @@ use super::Pool;
 use crate::engine::asked::Kept;
 use crate::engine::breaker::{BreakerPolicy, Pass};
 use crate::engine::queue::Next;
-use crate::engine::retry_budget::RetryPolicy;
+use crate::engine::retry_budget::{Attempt, RetryPolicy};
 use crate::engine::steering::Ending;
 use crate::engine::step::{Blocked, Effects, Grant, LaneId, Request, Whose};
 use crate::engine::time::Time;
@@ -56,8 +56,8 @@ impl Pool {
         if let Some(left) = self.lane(id).breaker.time_left(now) {
             return Err(Blocked::BreakerOpen(left));
         }
-        self.check_possible(id, request.asked.tokens)?;
-        let (attempt, luck) = (request.asked.facts.attempt(), self.jitter.fraction());
+        let attempt = request.asked.facts.attempt();
+        let luck = if attempt == Attempt::Retry { self.jitter.fraction() } else { 0.0 };
         if !self.lane_mut(id).retries.admit(attempt, luck, now) {
             return Err(Blocked::RetryBudget);
         }
@@ -65,6 +65,8 @@ impl Pool {
         if granted.is_err() {
             // It may stay in the queue, which then keeps its part for it.
             self.lane_mut(id).retries.on_dropped(attempt);
+            // What fits now is possible, so only who does not go is asked.
+            self.check_possible(id, request.asked.tokens)?;
         }
         granted
     }
@@ -93,7 +95,7 @@ impl Pool {
         lane.window.record_wait(Duration::ZERO, now);
         let pass = lane.breaker.take(now, &mut effects.changes_of(Whose::Lane(id)));
         self.valve.take(class);
-        let grant = Grant::untold(class, now, Duration::ZERO);
+        let grant = Grant::plain(class, now, Duration::ZERO);
         Ok(self.send_followed(id, grant, Kept { asked, pass }, now, effects))
     }
 
@@ -138,9 +140,13 @@ impl Pool {
         now: Time,
         effects: &mut Effects,
     ) {
-        let luck = self.jitter.fraction();
         let lane = self.lane_mut(id);
         lane.retries.on_end(ending.verdict.outcome(), now);
+        if !lane.breaker.is_on() {
+            return;
+        }
+        let luck = self.jitter.fraction();
+        let lane = self.lane_mut(id);
         let was_open = lane.breaker.time_left(now).is_some();
         lane.breaker.on_end(pass, ending, sent_at, luck, now, &mut effects.changes_of(Whose::Lane(id)));
         if !was_open && lane.breaker.time_left(now).is_some() {

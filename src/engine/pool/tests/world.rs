@@ -193,7 +193,7 @@ impl World {
         } else if let Some(left) = paused {
             Err(Blocked::Paused(left))
         } else if self.is_open(lane, class) {
-            Ok(Grant::untold(class, now, Duration::ZERO))
+            Ok(Grant::plain(class, now, Duration::ZERO))
         } else {
             Err(Blocked::Busy)
         };
