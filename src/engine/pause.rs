@@ -13,8 +13,8 @@ const SPREAD_PART: u32 = 10;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gate {
     closed_until: Time,
-    /// From the opening until as many may pass as the limit allows.
-    ramp: Duration,
+    /// From here on as many may pass as the limit allows.
+    ramped_at: Time,
     /// When the gate was last closed for our own minimum, and for how long.
     minimum: Option<(Time, Duration)>,
 }
@@ -41,10 +41,17 @@ impl Gate {
     /// How many may be in flight at `now` under `limit`: none while it is closed, one when it opens, then evenly more.
     #[inline]
     pub(crate) fn lets_pass(&self, limit: u32, now: Time) -> u32 {
-        if now >= self.closed_until + self.ramp {
-            return limit;
-        }
-        self.lets_pass_ramping(limit, now)
+        if self.is_at_rest(now) { limit } else { self.lets_pass_ramping(limit, now) }
+    }
+
+    /// Lets pass whatever the limit allows.
+    #[inline]
+    pub(crate) fn is_at_rest(&self, now: Time) -> bool {
+        now >= self.ramped_at
+    }
+
+    fn ramp(&self) -> Duration {
+        self.ramped_at.since(self.closed_until)
     }
 
     #[cold]
@@ -53,7 +60,7 @@ impl Gate {
             return 0;
         }
         let passed =
-            now.since(self.closed_until).as_nanos() * u128::from(limit.saturating_sub(1)) / self.ramp.as_nanos();
+            now.since(self.closed_until).as_nanos() * u128::from(limit.saturating_sub(1)) / self.ramp().as_nanos();
         limit.min(1 + u32::try_from(passed).unwrap_or(u32::MAX - 1))
     }
 
@@ -62,11 +69,12 @@ impl Gate {
         if !self.is_open(now) {
             return Some(self.closed_until);
         }
-        let limit = limit.filter(|_| now < self.closed_until + self.ramp)?;
+        let limit = limit.filter(|_| !self.is_at_rest(now))?;
+        let ramp = self.ramp();
         let (passing, steps) = (self.lets_pass(limit, now), limit.saturating_sub(1).max(1));
         // Rounded up: a step called a nanosecond early would find nothing to do.
-        let after = (self.ramp.as_nanos() * u128::from(passing)).div_ceil(u128::from(steps));
-        Some(self.closed_until + Duration::from_nanos(u64::try_from(after).unwrap_or(u64::MAX)).min(self.ramp))
+        let after = (ramp.as_nanos() * u128::from(passing)).div_ceil(u128::from(steps));
+        Some(self.closed_until + Duration::from_nanos(u64::try_from(after).unwrap_or(u64::MAX)).min(ramp))
     }
 
     /// Closes the gate as the answer to a call granted at `granted_at` asked, and a little longer: by `luck`, from 0 to 1,
@@ -88,8 +96,9 @@ impl Gate {
             },
         };
         if now + length > self.closed_until {
-            self.ramp = (length / SPREAD_PART).min(SPREAD);
-            self.closed_until = now + length + self.ramp.mul_f64(luck);
+            let ramp = (length / SPREAD_PART).min(SPREAD);
+            self.closed_until = now + length + ramp.mul_f64(luck);
+            self.ramped_at = self.closed_until + ramp;
         }
     }
 

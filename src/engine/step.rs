@@ -3,8 +3,6 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::asked::Asked;
 use super::breaker::Pass;
 use super::change::{Cause, ChangeKind};
@@ -154,13 +152,15 @@ pub(crate) enum Sight {
 }
 
 /// What a step did beyond its answer: to be carried out after the lock is released.
+///
+/// Whoever steps often keeps it, and its memory, from step to step.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    pub(crate) wakes: SmallVec<[Waker; 4]>,
+    pub(crate) wakes: Vec<Waker>,
     /// Wakers that nobody needs any more. Dropping one may drop a task, and with it a permit or a waiter of this pool.
-    pub(crate) spent: SmallVec<[Waker; 1]>,
+    pub(crate) spent: Vec<Waker>,
     /// Lanes other than the one stepped whose figures changed.
-    pub(crate) touched: SmallVec<[LaneId; 4]>,
+    pub(crate) touched: Vec<LaneId>,
     pub(crate) dropped: Vec<Dropped>,
     pub(crate) changes: Vec<Change>,
 }

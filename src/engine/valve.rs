@@ -133,6 +133,11 @@ impl Valve {
     /// When more may pass without anything else happening.
     #[inline]
     pub(super) fn next_timeout(&self, now: Time) -> Time {
+        if self.gate.is_at_rest(now) && now >= self.held_until { Time::NEVER } else { self.next_opening(now) }
+    }
+
+    #[cold]
+    fn next_opening(&self, now: Time) -> Time {
         // At the end of the longer of the two pauses one may pass, wherever the gate's own steps lie.
         self.opens_at(now).or_else(|| self.gate.next_step(self.capacity.limit(), now)).unwrap_or(Time::NEVER)
     }

@@ -363,10 +363,7 @@ impl State {
     #[inline]
     fn tell(&mut self, lane: &LaneInner) -> Shifted {
         let figures = self.engine.figures(lane.id);
-        let told = &mut self.lanes[lane.id.index()].told;
-        if *told == figures {
-            return Shifted::default();
-        }
-        lane.meters.shift(std::mem::replace(told, figures), figures)
+        let told = std::mem::replace(&mut self.lanes[lane.id.index()].told, figures);
+        lane.meters.shift(told, figures)
     }
 }
