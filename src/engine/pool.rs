@@ -36,6 +36,13 @@ pub(crate) struct Figures {
     pub(crate) limit: u32,
 }
 
+/// What gauges show of a pool with a limit of its own; all zero of one without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolFigures {
+    pub(crate) in_use: u32,
+    pub(crate) limit: u32,
+}
+
 /// The figures of a pool itself at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolView {
@@ -527,6 +534,14 @@ impl Pool {
     pub(crate) fn figures(&self, id: LaneId) -> Figures {
         let lane = self.lane(id);
         Figures { in_use: lane.valve.in_use(), waiting: lane.queue.waiting_by_class(), limit: lane.valve.limit() }
+    }
+
+    /// The pool's own slots in use, and their limit.
+    pub(crate) fn own_figures(&self) -> PoolFigures {
+        match self.valve.limit() {
+            0 => PoolFigures::default(),
+            limit => PoolFigures { in_use: self.valve.in_use(), limit },
+        }
     }
 
     /// The pool's own slots and budgets.
