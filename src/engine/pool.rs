@@ -135,7 +135,7 @@ impl Pool {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         if !pool_open.intersect(lane.valve.open_to(now)).contains(class) {
-            return Err(self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now))));
+            return Err(self.why_closed(id, now));
         }
         lane.valve.take(class);
         lane.window.record_wait(Duration::ZERO, now);
@@ -629,6 +629,11 @@ impl Pool {
     /// When a pause of the lane or of the whole pool is over.
     fn opens_at(&self, id: LaneId, now: Time) -> Option<Time> {
         self.lane(id).valve.opens_at(now).max(self.valve.opens_at(now))
+    }
+
+    /// Why a class that may not take a slot now may not.
+    fn why_closed(&self, id: LaneId, now: Time) -> Blocked {
+        self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now)))
     }
 
     #[inline]
