@@ -1,10 +1,12 @@
-//! The facts of a lane on the `metrics` facade.
+//! The facts of lanes and pools on the `metrics` facade.
 //!
-//! Handles are made once per lane, when it is first used. Gauges are *set*, from counts that are kept under the pool's
+//! Handles are made once for each, when it is first used. Gauges are *set*, from counts that are kept under the pool's
 //! lock, so they are never negative and end where the counts end, whatever the threads that publish them race.
 //!
 //! The recorder is somebody else's code: it never runs under a lock of ours, and a panic in it ends here, so that it costs
 //! no slot and cannot turn the drop of a permit into an abort.
+
+mod pool;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -12,6 +14,9 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
 
+#[cfg(feature = "prometheus")]
+pub(crate) use self::pool::POOL_DESCRIPTIONS;
+pub(crate) use self::pool::PoolMeters;
 use crate::engine::breaker::BreakerState;
 use crate::engine::outcome::Outcome;
 use crate::engine::pool::Figures;
@@ -351,6 +356,10 @@ impl Level {
             // The lane's pool calls this under its lock, and nobody else does: a plain write, which costs next to nothing.
             self.0.store(i64::from(to), Ordering::Relaxed);
         }
+    }
+
+    fn is_zero(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     /// Whoever sets the gauge last looks once more, so the last value set is the current one.

@@ -8,8 +8,8 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use saphyr::{LoadableYamlNode, Yaml};
 use serde_json::Value;
 use tower_inflight::{
-    Admission, BreakerConfig, Call, GrpcThrottling, LaneKey, Limiter, Outcome, Pause, Permit, Priority, Quota,
-    RetryBudget, RunQueue, StartRun, Usage, Verdict, prometheus,
+    Admission, BreakerConfig, Call, GrpcThrottling, LaneKey, Limit, Limiter, Outcome, Pause, Permit, PoolLimit,
+    Priority, Quota, RetryBudget, RunQueue, StartRun, Usage, Verdict, prometheus,
 };
 
 const DASHBOARD: &str = include_str!("../docs/grafana.json");
@@ -131,6 +131,7 @@ fn scrape() -> Scrape {
         runtime.block_on(async {
             calls().await;
             charges();
+            a_pool_pauses();
             a_breaker_opens();
             runs().await;
         });
@@ -189,6 +190,14 @@ fn charges() {
     let permit = take(9_000).expect("enough is left");
     take(9_000).expect_err("short");
     permit.settle(Outcome::Success);
+}
+
+fn a_pool_pauses() {
+    let pool = PoolLimit::with_limit("https://gw.example/*", Limit::Adaptive(Default::default()));
+    let limiter = Limiter::builder().pool(pool).build().unwrap();
+    let pause = Pause::For(Duration::from_secs(60));
+    let permit = limiter.try_acquire(&lane(), Priority::Default).expect("a free slot");
+    permit.settle(Verdict::new(Outcome::Overload).with_pause(pause));
 }
 
 fn a_breaker_opens() {

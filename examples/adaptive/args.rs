@@ -1,6 +1,7 @@
 //! What was asked for.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(crate) struct Args {
     pub(crate) tokens: u32,
     pub(crate) runs_for: Duration,
     pub(crate) is_json: bool,
+    /// Where a picture of the runs goes.
+    pub(crate) plot: Option<PathBuf>,
 }
 
 /// A limit that stays, or where one begins that does not.
@@ -31,7 +34,7 @@ pub(crate) enum Start {
 pub(crate) struct Initial(u32);
 
 const USAGE: &str = "adaptive [--upstream URL --model NAME] [--limits N,adaptive:N,...] [--callers N] [--tokens N] \
-                     [--secs N] [--key TEXT] [--json]";
+                     [--secs N] [--key TEXT] [--json] [--plot FILE.svg]";
 
 impl Args {
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
@@ -44,11 +47,13 @@ impl Args {
             tokens: 30,
             runs_for: Duration::from_secs(20),
             is_json: false,
+            plot: None,
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
             match word.as_str() {
                 "--json" => args.is_json = true,
+                "--plot" => args.plot = Some(value()?.into()),
                 "--upstream" => args.upstream = Some(value()?),
                 "--model" => args.model = value()?,
                 "--key" => args.key = value()?,
@@ -83,8 +88,14 @@ impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(slots) => write!(f, "{slots}"),
-            Self::Adaptive(Initial(initial)) => write!(f, "adaptive:{initial}"),
+            Self::Adaptive(initial) => write!(f, "adaptive:{initial}"),
         }
+    }
+}
+
+impl fmt::Display for Initial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

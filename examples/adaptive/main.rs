@@ -3,19 +3,21 @@
 //! ```text
 //! cargo run --release --example adaptive
 //! cargo run --release --example adaptive -- --upstream http://127.0.0.1:8089/v1 --model gemma-3-270m
-//! cargo run --release --example adaptive -- --upstream URL --model NAME --limits 1,2,4,8,16,adaptive:1,adaptive:16 --json
+//! cargo run --release --example adaptive -- --upstream URL --model NAME --limits 1,2,4,8,16,adaptive:1,adaptive:16 \
+//!     --json --plot target/adaptive.svg
 //! ```
 //!
 //! So many callers, each of which calls again as soon as it has its answer, keep the lane full. Without `--upstream` they
 //! meet the embedded gateway: it serves eight calls at a time and lets the others wait inside, first come first served,
 //! so that nothing but the time to the first token tells of its capacity. Each limit has a run of its own: a number is
-//! fixed, `adaptive:N` begins at N. Figures are of the second half of a run.
+//! fixed, `adaptive:N` begins at N. Figures are of the second half of a run; `--plot` draws them over the limits.
 
 // Examples measure, so they read the clock.
 #![allow(clippy::disallowed_methods)]
 
 mod args;
 mod load;
+mod plot;
 mod record;
 #[path = "../support/mod.rs"]
 mod support;
@@ -58,12 +60,15 @@ async fn main() -> Result<(), BoxError> {
                 println!("{:>12}  {tick}", start.to_string());
             }
         });
-        rows.push((start.to_string(), figures.await?));
+        rows.push((*start, figures.await?));
     }
     if args.is_json {
         println!("{:#}", Figures::to_json(&rows));
     } else {
         print!("{}", Figures::table(&rows));
+    }
+    if let Some(path) = &args.plot {
+        plot::draw(path, &rows)?;
     }
     Ok(())
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tower_inflight::LaneSnapshot;
 
+use crate::args::Start;
+
 /// What came so far.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -35,9 +37,9 @@ pub(crate) struct Tick {
 #[derive(Debug)]
 pub(crate) struct Figures {
     /// At the end.
-    limit: u32,
-    tokens_per_s: f64,
-    first_token_p50_s: f64,
+    pub(crate) limit: u32,
+    pub(crate) tokens_per_s: f64,
+    pub(crate) first_token_p50_s: f64,
     /// In the first five seconds, and after them.
     refused: (u32, u32),
 }
@@ -108,7 +110,7 @@ impl fmt::Display for Tick {
 }
 
 impl Figures {
-    pub(crate) fn table(rows: &[(String, Self)]) -> String {
+    pub(crate) fn table(rows: &[(Start, Self)]) -> String {
         let mut table = String::from(
             "\n| limit | at the end | tokens/s | first token, median s | refused in the first 5 s | later |\n|---|---|---|---|---|---|\n",
         );
@@ -122,7 +124,7 @@ impl Figures {
         table
     }
 
-    pub(crate) fn to_json(rows: &[(String, Self)]) -> Value {
+    pub(crate) fn to_json(rows: &[(Start, Self)]) -> Value {
         let row = |row: &Self| {
             json!({
                 "limit": row.limit,
@@ -132,6 +134,6 @@ impl Figures {
                 "refused_later": row.refused.1,
             })
         };
-        Value::Object(rows.iter().map(|(start, figures)| (start.clone(), row(figures))).collect())
+        Value::Object(rows.iter().map(|(start, figures)| (start.to_string(), row(figures))).collect())
     }
 }

@@ -1,14 +1,9 @@
 //! Draws the day, one row for each thing to see.
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::ops::Range;
 use std::path::Path;
 
-use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use tower_inflight::BreakerState;
 
 use crate::day::Day;
@@ -16,19 +11,12 @@ use crate::plan::Phase;
 use crate::record::Sample;
 use crate::scale::{to_minutes, to_tokens_per_second};
 use crate::stack::QUOTA_PER_MINUTE;
-
-type Drawn<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
-type Chart<'a, 'p> = ChartContext<'a, SVGBackend<'p>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-type Point = (f64, f64);
+use crate::support::plot::{
+    self, Area, Axes, BLUE, Chart, Drawn, GREY, INK, ORANGE, Point, bars, below, canvas, centred, fill, legend, line,
+};
 
 const SIZE: (u32, u32) = (1100, 920);
 const TITLE_HEIGHT: u32 = 44;
-const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(40, 44, 52);
-const GREY: RGBColor = RGBColor(110, 116, 125);
-const BLUE: RGBColor = RGBColor(106, 153, 200);
-const ORANGE: RGBColor = RGBColor(214, 122, 60);
 const OPEN: RGBColor = RGBColor(235, 180, 175);
 const HALF_OPEN: RGBColor = RGBColor(250, 226, 170);
 /// The classes in their order.
@@ -47,15 +35,10 @@ const RATE_OVER: usize = 15;
 const MARGIN: f64 = 1.3;
 
 pub(crate) fn draw(path: &Path, day: &Day) -> Drawn {
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
+    let root = canvas(path, SIZE)?;
     let (head, body) = root.split_vertically(TITLE_HEIGHT);
     let title = "A slow Tuesday: first token from 0.7 s to 4 s, then 30 % of streams stall, then all is well";
-    let centred = (FONT, 20).into_font().color(&INK).pos(Pos::new(HPos::Center, VPos::Center));
-    head.draw(&Text::new(title, (550, 24), centred))?;
+    head.draw(&Text::new(title, (550, 24), centred(20, INK)))?;
     let rows = body.split_evenly((4, 1));
     let samples = &day.samples;
     draw_limit(&rows[0], samples)?;
@@ -69,14 +52,14 @@ pub(crate) fn draw(path: &Path, day: &Day) -> Drawn {
 fn draw_limit(area: &Area<'_>, samples: &[Sample]) -> Drawn {
     let limit = points(samples, |sample| f64::from(sample.limit));
     let top = highest(&limit) * 1.3;
-    let mut chart = chart(area, samples, 0.0..top, "calls in flight")?;
+    let mut chart = chart(area, samples, "calls in flight", top)?;
     let state = |wanted: BreakerState| points(samples, move |sample| if sample.breaker == wanted { top } else { 0.0 });
     fill(&mut chart, steps(state(BreakerState::Open)), OPEN, "breaker open")?;
     fill(&mut chart, steps(state(BreakerState::HalfOpen)), HALF_OPEN, "half-open")?;
     fill(&mut chart, points(samples, |sample| f64::from(sample.in_flight)), BLUE, "in flight")?;
     line(&mut chart, steps(limit), INK, "limit")?;
     phases(&mut chart, top)?;
-    legend(&mut chart)
+    legend(&mut chart, SeriesLabelPosition::UpperRight)
 }
 
 fn draw_queue(area: &Area<'_>, samples: &[Sample]) -> Drawn {
@@ -87,13 +70,13 @@ fn draw_queue(area: &Area<'_>, samples: &[Sample]) -> Drawn {
         })
     };
     let top = highest(&upto(2)) * 1.2;
-    let mut chart = chart(area, samples, 0.0..top, "queued")?;
+    let mut chart = chart(area, samples, "queued", top)?;
     // Stacked: the sum of all classes first, each further area without the class above it.
     for (n, (name, colour)) in CLASSES.into_iter().enumerate().rev() {
         fill(&mut chart, upto(n), colour, name)?;
     }
     phases(&mut chart, top)?;
-    legend(&mut chart)
+    legend(&mut chart, SeriesLabelPosition::UpperRight)
 }
 
 fn draw_tokens(area: &Area<'_>, samples: &[Sample]) -> Drawn {
@@ -107,12 +90,12 @@ fn draw_tokens(area: &Area<'_>, samples: &[Sample]) -> Drawn {
     let admitted = rate(|sample| sample.sent.tokens());
     let quota = QUOTA_PER_MINUTE as f64 / 60e3;
     let top = highest(&admitted).max(quota) * 1.25;
-    let mut chart = chart(area, samples, 0.0..top, "1,000 tokens/s")?;
+    let mut chart = chart(area, samples, "1,000 tokens/s", top)?;
     line(&mut chart, admitted, BLUE, "admitted, before refunds")?;
     line(&mut chart, rate(|sample| sample.used_tokens), ORANGE, "used")?;
     line(&mut chart, vec![(0.0, quota), (end_of(samples), quota)], GREY, "quota")?;
     phases(&mut chart, top)?;
-    legend(&mut chart)
+    legend(&mut chart, SeriesLabelPosition::UpperRight)
 }
 
 fn draw_refusals(area: &Area<'_>, samples: &[Sample]) -> Drawn {
@@ -120,16 +103,13 @@ fn draw_refusals(area: &Area<'_>, samples: &[Sample]) -> Drawn {
     let stacked = |upto: usize, bin: u32| -> f64 { bins[..=upto].iter().filter_map(|of| of.get(&bin)).sum() };
     let last = bins.iter().filter_map(|of| of.last_key_value()).map(|(&bin, _)| bin).max().unwrap_or_default();
     let top = (0..=last).map(|bin| stacked(REASONS.len() - 1, bin)).fold(1.0, f64::max) * 1.2;
-    let mut chart = chart(area, samples, 0.0..top, "refused")?;
+    let mut chart = chart(area, samples, "refused", top)?;
     for (n, (_, name, colour)) in REASONS.into_iter().enumerate().rev() {
-        let bars = (0..=last).map(|bin| {
-            let begin = f64::from(bin) / BINS_PER_MINUTE;
-            Rectangle::new([(begin, 0.0), (begin + 1.0 / BINS_PER_MINUTE, stacked(n, bin))], colour.filled())
-        });
-        chart.draw_series(bars)?.label(name).legend(move |at| swatch(at, colour));
+        let over = |bin: u32| f64::from(bin) / BINS_PER_MINUTE..f64::from(bin + 1) / BINS_PER_MINUTE;
+        bars(&mut chart, (0..=last).map(|bin| (over(bin), stacked(n, bin))), colour, name)?;
     }
     phases(&mut chart, top)?;
-    legend(&mut chart)
+    legend(&mut chart, SeriesLabelPosition::UpperRight)
 }
 
 const BINS_PER_MINUTE: f64 = 6.0;
@@ -145,65 +125,17 @@ fn per_bin(samples: &[Sample], reason: &str) -> BTreeMap<u32, f64> {
     bins
 }
 
-fn chart<'a, 'p>(area: &'a Area<'p>, samples: &[Sample], y: Range<f64>, what: &str) -> Drawn<Chart<'a, 'p>> {
-    let mut chart = ChartBuilder::on(area)
-        .margin(6)
-        .x_label_area_size(32)
-        .y_label_area_size(52)
-        .build_cartesian_2d(0.0..end_of(samples) + MARGIN, y)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .bold_line_style(GREY.mix(0.25))
-        .light_line_style(TRANSPARENT)
-        .axis_style(GREY)
-        .x_labels(14)
-        .y_labels(5)
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.0}"))
-        .label_style((FONT, 12, &INK))
-        .axis_desc_style((FONT, 13, &INK))
-        .x_desc("time, minutes of the day")
-        .y_desc(what)
-        .draw()?;
-    Ok(chart)
+fn chart<'a, 'p>(area: &'a Area<'p>, samples: &[Sample], what: &str, highest: f64) -> Drawn<Chart<'a, 'p>> {
+    plot::chart(area, Axes { x: ("time, minutes of the day", end_of(samples) + MARGIN), y: (what, highest) })
 }
 
 /// Where each phase begins.
 fn phases(chart: &mut Chart<'_, '_>, top: f64) -> Drawn {
-    let style = (FONT, 13).into_font().color(&GREY).pos(Pos::new(HPos::Left, VPos::Top));
+    let style = below(13, GREY);
     for (phase, from) in Phase::ALL {
         chart.draw_series(DashedLineSeries::new([(from, 0.0), (from, top)], 4, 3, GREY.stroke_width(1)))?;
         chart.plotting_area().draw(&Text::new(phase.title(), (from + 0.06, top * 0.98), style.clone()))?;
     }
-    Ok(())
-}
-
-fn fill(chart: &mut Chart<'_, '_>, points: Vec<Point>, colour: RGBColor, name: &str) -> Drawn {
-    chart.draw_series(AreaSeries::new(points, 0.0, colour))?.label(name).legend(move |at| swatch(at, colour));
-    Ok(())
-}
-
-fn line(chart: &mut Chart<'_, '_>, points: Vec<Point>, colour: RGBColor, name: &str) -> Drawn {
-    chart
-        .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-        .label(name)
-        .legend(move |at| swatch(at, colour));
-    Ok(())
-}
-
-fn swatch((x, y): (i32, i32), colour: RGBColor) -> Rectangle<(i32, i32)> {
-    Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled())
-}
-
-fn legend<'a, 'p: 'a>(chart: &mut Chart<'a, 'p>) -> Drawn {
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .label_font((FONT, 13, &INK))
-        .background_style(WHITE.mix(0.8))
-        .legend_area_size(18)
-        .draw()?;
     Ok(())
 }
 

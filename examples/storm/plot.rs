@@ -1,45 +1,33 @@
 //! Draws the runs side by side: a column for each, the same scales in all.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::measure::Summary;
 use crate::record::{Run, Sample};
+use crate::support::plot::{
+    self, Area, Axes, BLUE, Chart, Drawn, GREY, INK, ORANGE, Point, bars, below, canvas, centred, chart, fill,
+};
 use crate::upstream::Upstream;
-
-type Drawn<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-type Area<'p> = DrawingArea<SVGBackend<'p>, Shift>;
-type Chart<'a, 'p> = ChartContext<'a, SVGBackend<'p>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 const SIZE: (u32, u32) = (1200, 780);
 const TITLE_HEIGHT: u32 = 48;
 const COLUMN_TITLE_HEIGHT: u32 = 44;
 const LEFT: u32 = 16;
-const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(40, 44, 52);
-const GREY: RGBColor = RGBColor(110, 116, 125);
 
-const SERVED: RGBColor = RGBColor(106, 153, 200);
-const ABANDONED: RGBColor = RGBColor(214, 122, 60);
+const SERVED: RGBColor = BLUE;
+const ABANDONED: RGBColor = ORANGE;
 const GIVEN_UP: RGBColor = RGBColor(139, 26, 26);
 /// In the order of `Priority::ALL`.
 const CLASSES: [(&str, RGBColor); 3] =
     [("interactive", RGBColor(200, 60, 70)), ("default", RGBColor(240, 180, 70)), ("bulk", RGBColor(150, 170, 150))];
 
 pub(crate) fn draw(path: &Path, runs: &[Run], summaries: &[Summary], upstream: &Upstream) -> Drawn {
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
+    let root = canvas(path, SIZE)?;
     let (title, body) = root.split_vertically(TITLE_HEIGHT);
     title_text(&title, runs, upstream)?;
     let (_, body) = body.split_horizontally(LEFT);
@@ -78,6 +66,10 @@ impl Scales {
             failures: with_headroom(failures.fold(1.0, f64::max)),
             bin,
         }
+    }
+
+    fn axes<'a>(&self, what: &'a str, highest: f64) -> Axes<'a> {
+        Axes { x: ("time, s", self.seconds), y: (what, highest) }
     }
 }
 
@@ -126,7 +118,7 @@ fn draw_run(
 }
 
 fn draw_open(area: &Area<'_>, run: &Run, scales: &Scales, upstream: &Upstream, legend: bool) -> Drawn {
-    let mut chart = chart(area, scales.seconds, 0.0..scales.open, "open calls upstream")?;
+    let mut chart = chart(area, scales.axes("open calls upstream", scales.open))?;
     // A real server does not say for whom it works.
     if !upstream.is_real() {
         fill(&mut chart, points(&run.samples, |sample| sample.open), ABANDONED, "client has left")?;
@@ -143,7 +135,7 @@ fn draw_open(area: &Area<'_>, run: &Run, scales: &Scales, upstream: &Upstream, l
 }
 
 fn draw_waiting(area: &Area<'_>, run: &Run, summary: &Summary, scales: &Scales, legend: bool) -> Drawn {
-    let mut chart = chart(area, scales.seconds, 0.0..scales.waiting, "callers waiting")?;
+    let mut chart = chart(area, scales.axes("callers waiting", scales.waiting))?;
     // Stacked: the sum of all classes first, each further area without the class above it.
     for upto in (0..CLASSES.len()).rev() {
         let (name, colour) = CLASSES[upto];
@@ -156,91 +148,39 @@ fn draw_waiting(area: &Area<'_>, run: &Run, summary: &Summary, scales: &Scales, 
 }
 
 fn draw_failures(area: &Area<'_>, run: &Run, scales: &Scales, legend: bool) -> Drawn {
-    let mut chart = chart(area, scales.seconds, 0.0..scales.failures, &format!("failures per {} s", scales.bin))?;
+    let what = format!("failures per {} s", scales.bin);
+    let mut chart = chart(area, scales.axes(&what, scales.failures))?;
     let given_up: Vec<_> = run.jobs.iter().filter(|job| job.answer.is_none()).map(|job| job.ended_at).collect();
-    bars(&mut chart, &run.failed_attempts, scales.bin, ABANDONED, "attempt timed out")?;
-    bars(&mut chart, &given_up, scales.bin, GIVEN_UP, "job given up")?;
+    bars(&mut chart, per_bin(&run.failed_attempts, scales.bin), ABANDONED, "attempt timed out")?;
+    bars(&mut chart, per_bin(&given_up, scales.bin), GIVEN_UP, "job given up")?;
     if run.failed_attempts.is_empty() {
         note(&chart, scales.seconds, scales.failures, "none")?;
     }
     show_legend(&mut chart, legend)
 }
 
-fn chart<'a, 'b>(area: &'a Area<'b>, seconds: f64, y: Range<f64>, what: &str) -> Drawn<Chart<'a, 'b>> {
-    let mut chart = ChartBuilder::on(area)
-        .margin(6)
-        .x_label_area_size(34)
-        .y_label_area_size(46)
-        .build_cartesian_2d(0.0..seconds, y)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .bold_line_style(GREY.mix(0.25))
-        .light_line_style(TRANSPARENT)
-        .axis_style(GREY)
-        .x_labels(8)
-        .y_labels(5)
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.0}"))
-        .label_style((FONT, 12, &INK))
-        .axis_desc_style((FONT, 13, &INK))
-        .x_desc("time, s")
-        .y_desc(what)
-        .draw()?;
-    Ok(chart)
-}
-
-fn fill(chart: &mut Chart<'_, '_>, points: Vec<(f64, f64)>, colour: RGBColor, name: &str) -> Drawn {
-    chart.draw_series(AreaSeries::new(points, 0.0, colour))?.label(name).legend(move |at| swatch(at, colour));
-    Ok(())
-}
-
-fn bars(chart: &mut Chart<'_, '_>, moments: &[Duration], bin: f64, colour: RGBColor, name: &str) -> Drawn {
-    let bars = per_bin(moments, bin)
-        .map(|(begin, count)| Rectangle::new([(begin, 0.0), (begin + bin, count)], colour.filled()));
-    chart.draw_series(bars)?.label(name).legend(move |at| swatch(at, colour));
-    Ok(())
-}
-
-fn swatch((x, y): (i32, i32), colour: RGBColor) -> Rectangle<(i32, i32)> {
-    Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled())
-}
-
 fn note(chart: &Chart<'_, '_>, seconds: f64, top: f64, text: &str) -> Drawn {
-    let style = (FONT, 14).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Top));
-    chart.plotting_area().draw(&Text::new(text.to_owned(), (seconds * 0.03, top * 0.97), style))?;
+    chart.plotting_area().draw(&Text::new(text.to_owned(), (seconds * 0.03, top * 0.97), below(14, INK)))?;
     Ok(())
 }
 
 fn show_legend<'a, 'p: 'a>(chart: &mut Chart<'a, 'p>, legend: bool) -> Drawn {
-    if legend {
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .label_font((FONT, 13, &INK))
-            .background_style(WHITE)
-            .legend_area_size(18)
-            .draw()?;
-    }
-    Ok(())
+    if legend { plot::legend(chart, SeriesLabelPosition::UpperRight) } else { Ok(()) }
 }
 
-fn points(samples: &[Sample], value: impl Fn(&Sample) -> usize) -> Vec<(f64, f64)> {
+fn points(samples: &[Sample], value: impl Fn(&Sample) -> usize) -> Vec<Point> {
     samples.iter().map(|sample| (sample.at.as_secs_f64(), value(sample) as f64)).collect()
 }
 
-/// The bins that are not empty: where they begin, and how many moments fall into them.
-fn per_bin(moments: &[Duration], bin: f64) -> impl Iterator<Item = (f64, f64)> {
+/// The bins that are not empty, and how many moments fall into them.
+fn per_bin(moments: &[Duration], bin: f64) -> impl Iterator<Item = (Range<f64>, f64)> {
     let mut bins = BTreeMap::<u128, u32>::new();
     let width = Duration::from_secs_f64(bin).as_millis();
     for moment in moments {
         *bins.entry(moment.as_millis() / width).or_default() += 1;
     }
-    bins.into_iter().map(move |(n, count)| (n as f64 * bin, f64::from(count)))
-}
-
-fn centred(size: u32, colour: RGBColor) -> TextStyle<'static> {
-    (FONT, size).into_font().color(&colour).pos(Pos::new(HPos::Center, VPos::Center))
+    let over = move |n: u128| n as f64 * bin..(n + 1) as f64 * bin;
+    bins.into_iter().map(move |(n, count)| (over(n), f64::from(count)))
 }
 
 fn to_i32(pixels: u32) -> i32 {

@@ -1,4 +1,5 @@
-//! What the examples share: a gateway to call, the request that calls it, a client that sends it and a reader for its answer.
+//! What the examples share: a gateway to call, the request that calls it, a client that sends it and a reader for its answer;
+//! and a hand that draws.
 
 // Every example compiles this module for itself and uses a part of it.
 #![allow(dead_code, unused_imports)]
@@ -8,6 +9,7 @@
 mod answer;
 mod dice;
 mod gateway;
+pub(crate) mod plot;
 mod request;
 mod slots;
 mod wire;

@@ -2,7 +2,7 @@
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 
-use crate::meters::{DESCRIPTIONS, FIRST_BYTE_BUCKETS, WAIT_BUCKETS};
+use crate::meters::{DESCRIPTIONS, FIRST_BYTE_BUCKETS, POOL_DESCRIPTIONS, WAIT_BUCKETS};
 use crate::runs::RUN_DESCRIPTIONS;
 
 /// Sets the buckets of this crate's histograms, so that they are exported as histograms and not as summaries.
@@ -35,7 +35,7 @@ pub fn buckets(builder: PrometheusBuilder, prefix: &str) -> Result<PrometheusBui
 /// tower_inflight::prometheus::describe("llm");
 /// ```
 pub fn describe(prefix: &str) {
-    for (what, unit, text) in DESCRIPTIONS.into_iter().chain(RUN_DESCRIPTIONS) {
+    for (what, unit, text) in DESCRIPTIONS.into_iter().chain(POOL_DESCRIPTIONS).chain(RUN_DESCRIPTIONS) {
         let name = format!("{prefix}_{what}");
         if what.ends_with("_total") {
             metrics::describe_counter!(name, unit, text);

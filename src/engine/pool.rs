@@ -36,6 +36,13 @@ pub(crate) struct Figures {
     pub(crate) limit: u32,
 }
 
+/// What gauges show of a pool with a limit of its own; all zero of one without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolFigures {
+    pub(crate) in_use: u32,
+    pub(crate) limit: u32,
+}
+
 /// The figures of a pool itself at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolView {
@@ -128,7 +135,7 @@ impl Pool {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         if !pool_open.intersect(lane.valve.open_to(now)).contains(class) {
-            return Err(self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now))));
+            return Err(self.why_closed(id, now));
         }
         lane.valve.take(class);
         lane.window.record_wait(Duration::ZERO, now);
@@ -532,6 +539,14 @@ impl Pool {
         Figures { in_use: lane.valve.in_use(), waiting: lane.queue.waiting_by_class(), limit: lane.valve.limit() }
     }
 
+    /// The pool's own slots in use, and their limit.
+    pub(crate) fn own_figures(&self) -> PoolFigures {
+        match self.valve.limit() {
+            0 => PoolFigures::default(),
+            limit => PoolFigures { in_use: self.valve.in_use(), limit },
+        }
+    }
+
     /// The pool's own slots and budgets.
     pub(crate) fn own_view(&mut self, now: Time, effects: &mut Effects) -> PoolView {
         let now = self.advance(now, effects);
@@ -625,6 +640,11 @@ impl Pool {
     /// When a pause of the lane or of the whole pool is over.
     fn opens_at(&self, id: LaneId, now: Time) -> Option<Time> {
         self.lane(id).valve.opens_at(now).max(self.valve.opens_at(now))
+    }
+
+    /// Why a class that may not take a slot now may not.
+    fn why_closed(&self, id: LaneId, now: Time) -> Blocked {
+        self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now)))
     }
 
     #[inline]

@@ -265,6 +265,7 @@ impl Limiter {
             registry.make(&key, &mut own, &policy, &self.core.shared)
         };
         lane.meters.publish_limit();
+        lane.pool.meters.publish_limit();
         lane
     }
 

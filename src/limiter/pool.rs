@@ -15,12 +15,12 @@ use super::shared::Shared;
 use super::timer;
 use crate::config::{Policy, Quota};
 use crate::engine::change::ChangeKind;
-use crate::engine::pool::{self as engine, Figures, PoolView};
+use crate::engine::pool::{self as engine, Figures, PoolFigures, PoolView};
 use crate::engine::queue::WaiterId;
 use crate::engine::steering::Steering;
 use crate::engine::step::{Change, Effects, Grant, LaneId, Whose};
 use crate::engine::time::Time;
-use crate::meters::{Meters, Shifted};
+use crate::meters::{Meters, PoolMeters, Shifted};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::trace;
 
@@ -31,6 +31,7 @@ pub(crate) struct Pool {
     pub(super) key: LaneKey,
     locked: Mutex<Locked>,
     is_steered_by_user: bool,
+    pub(super) meters: Arc<PoolMeters>,
     pub(super) shared: Arc<Shared>,
     /// Tells the timer task that something is due earlier than it thinks.
     pub(super) nudge: Arc<Notify>,
@@ -51,6 +52,11 @@ pub(super) struct State {
     counted: usize,
     /// In force for the pool's own slots.
     policy: Arc<Policy>,
+    /// What the pool's own gauges were last told.
+    told: PoolFigures,
+    /// It is closed, or had a limit of its own at some time: a step may have news of the pool itself. One flag for both, since
+    /// every step asks.
+    has_own_news: bool,
     /// By lane id.
     lanes: Vec<Entry>,
     pub(super) timer: timer::State,
@@ -66,7 +72,13 @@ struct Entry {
 }
 
 impl Pool {
-    pub(super) fn new(key: LaneKey, own: Option<Steering>, policy: &Arc<Policy>, shared: Arc<Shared>) -> Arc<Self> {
+    pub(super) fn new(
+        key: LaneKey,
+        own: Option<Steering>,
+        policy: &Arc<Policy>,
+        meters: Arc<PoolMeters>,
+        shared: Arc<Shared>,
+    ) -> Arc<Self> {
         let (endpoint, kind) = (key.endpoint(), key.kind());
         let is_steered_by_user = own.is_some();
         let steering = own.or_else(|| policy.steer_pool(endpoint, kind, seed()));
@@ -76,10 +88,21 @@ impl Pool {
             engine.close(clock::now(), &mut Effects::default());
         }
         let (policy, timer) = (policy.clone(), timer::State::default());
-        let state = State { engine, counted: 0, policy, lanes: Vec::new(), timer };
+        let mut state = State {
+            engine,
+            counted: 0,
+            policy,
+            told: PoolFigures::default(),
+            has_own_news: false,
+            lanes: Vec::new(),
+            timer,
+        };
+        state.expect_own_news();
+        state.tell_own(&meters);
         Arc::new_cyclic(|me| Self {
             key,
             is_steered_by_user,
+            meters,
             locked: Mutex::new(Locked { state, effects: Effects::default() }),
             shared,
             nudge: Arc::default(),
@@ -208,6 +231,7 @@ impl Pool {
                     state.engine.steer(policy.steer_pool(endpoint, kind, seed()), rules, effects);
                 }
                 state.engine.set_quota(policy.pool_quota(endpoint, kind).map(Quota::policy), now);
+                state.expect_own_news();
             }
             state.engine.dispatch_all(now, effects);
         });
@@ -220,7 +244,10 @@ impl Pool {
 
     pub(super) fn close(&self) {
         let now = clock::now();
-        self.step_all(|state, effects| state.engine.close(now, effects));
+        self.step_all(|state, effects| {
+            state.engine.close(now, effects);
+            state.expect_own_news();
+        });
     }
 
     /// Unlocks, then wakes and reports: nothing that could call back into the limiter runs under the lock. Wakes come
@@ -230,7 +257,7 @@ impl Pool {
         let Locked { state, effects } = &mut *guard;
         state.count_waiters(&self.shared);
         let told = lane.map(|lane| (lane, state.tell(lane)));
-        if !effects.are_few() || state.engine.is_closed() {
+        if !effects.are_few() || state.has_own_news {
             return self.finish_many(guard, told, timer);
         }
         let (wake, spent) = (effects.wakes.pop(), effects.spent.pop());
@@ -246,11 +273,12 @@ impl Pool {
         }
     }
 
-    /// The same for a step that did more than to wake one waiter.
+    /// The same for a step that did more than to wake one waiter, or of a pool that may have news of its own.
     #[cold]
     fn finish_many(&self, mut guard: MutexGuard<'_, Locked>, told: Option<(&LaneInner, Shifted)>, timer: timer::Order) {
         let Locked { state, effects } = &mut *guard;
         let effects = std::mem::take(effects);
+        let own = state.tell_own(&self.meters);
         let others: SmallVec<[(Arc<LaneInner>, Shifted); 2]> =
             effects.touched.iter().filter_map(|id| state.tell_known(*id)).collect();
         let is_drained = state.engine.is_closed() && state.engine.in_use() == 0;
@@ -270,6 +298,7 @@ impl Pool {
         for (lane, shifted) in &others {
             lane.meters.publish(*shifted);
         }
+        self.meters.publish(own);
         for dropped in &effects.dropped {
             if let Some((lane, _)) = others.iter().find(|(lane, _)| lane.id == dropped.lane) {
                 lane.report_refused(dropped.reason);
@@ -290,6 +319,7 @@ impl Pool {
         };
         match (lane, kind) {
             (Some(lane), ChangeKind::Pause { .. }) => lane.meters.paused(),
+            (None, ChangeKind::Pause { .. }) => self.meters.paused(),
             (Some(lane), ChangeKind::Breaker { to, .. }) => lane.meters.breaker(to),
             _ => {}
         }
@@ -359,7 +389,21 @@ impl State {
         Some((lane, shifted))
     }
 
-    /// Brings the lane's gauges up to date; they are published after the unlock.
+    /// To be called after everything that may give the pool news of its own.
+    fn expect_own_news(&mut self) {
+        self.has_own_news |= self.engine.is_closed() || self.engine.own_figures().limit > 0;
+    }
+
+    /// Brings the pool's own gauges up to date; they are published after the unlock.
+    fn tell_own(&mut self, meters: &PoolMeters) -> Shifted {
+        let figures = self.engine.own_figures();
+        if self.told == figures {
+            return Shifted::default();
+        }
+        meters.shift(std::mem::replace(&mut self.told, figures), figures)
+    }
+
+    /// The same for a lane's.
     #[inline]
     fn tell(&mut self, lane: &LaneInner) -> Shifted {
         let figures = self.engine.figures(lane.id);

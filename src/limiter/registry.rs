@@ -12,7 +12,7 @@ use super::observer::OwnControllers;
 use super::pool::Pool;
 use super::shared::Shared;
 use crate::config::Policy;
-use crate::meters::{FOLDED, Meters};
+use crate::meters::{FOLDED, Meters, PoolMeters};
 
 /// Lanes evicted in one go, so that a stream of new names does not search the table for each of them.
 const EVICT_AT_ONCE: usize = 64;
@@ -25,14 +25,27 @@ pub(super) struct Registry {
     /// By endpoint and kind: the lane key without a model.
     pools: Map<LaneKey, Arc<Pool>>,
     prefix: &'static str,
-    /// By label. Metric series cannot be taken back, so a name keeps its label for good, and only so many names get one.
-    meters: Map<String, Arc<Meters>>,
-    folded: Option<Arc<Meters>>,
+    meters: Labels<Meters>,
+    pool_meters: Labels<PoolMeters>,
+}
+
+/// What is shown under which label. Metric series cannot be taken back, so a name keeps its label for good, and only so many
+/// names get one.
+#[derive(Debug)]
+struct Labels<M> {
+    meters: Map<String, Arc<M>>,
+    folded: Option<Arc<M>>,
 }
 
 impl Registry {
     pub(super) fn new(prefix: &'static str) -> Self {
-        Self { lanes: Map::default(), pools: Map::default(), prefix, meters: Map::default(), folded: None }
+        Self {
+            lanes: Map::default(),
+            pools: Map::default(),
+            prefix,
+            meters: Labels::default(),
+            pool_meters: Labels::default(),
+        }
     }
 
     pub(super) fn find(&self, key: &LaneRef<'_>) -> Option<Arc<LaneInner>> {
@@ -81,31 +94,17 @@ impl Registry {
         policy: &Arc<Policy>,
         shared: &Arc<Shared>,
     ) -> Arc<LaneInner> {
-        let meters = self.meters(&key, policy.max_lanes());
+        let (prefix, max_labels) = (self.prefix, policy.max_lanes());
+        let meters = self.meters.of(key.to_string(), max_labels, |label| Meters::new(prefix, label));
         let pool_key = key.pool();
-        let make = || Pool::new(pool_key.clone(), own.pool.take(), policy, shared.clone());
+        let make = || {
+            let meters = self.pool_meters.of(pool_key.to_string(), max_labels, |label| PoolMeters::new(prefix, label));
+            Pool::new(pool_key.clone(), own.pool.take(), policy, meters, shared.clone())
+        };
         let pool = self.pools.entry(pool_key.clone()).or_insert_with(make).clone();
         let lane = pool.add_lane(key.clone(), own.lane.take(), policy, meters);
         self.lanes.insert(key, lane.clone());
         lane
-    }
-
-    fn meters(&mut self, key: &LaneKey, max_labels: usize) -> Arc<Meters> {
-        let label = key.to_string();
-        match self.meters.get(&label) {
-            // It was evicted, and is back.
-            Some(meters) if Arc::strong_count(meters) == 1 => return meters.clone(),
-            // Another lane is shown alike, and one gauge cannot tell of two.
-            Some(_) => {}
-            None if self.meters.len() < max_labels => {
-                let meters = Arc::new(Meters::new(self.prefix, label.clone()));
-                self.meters.insert(label, meters.clone());
-                return meters;
-            }
-            None => {}
-        }
-        let prefix = self.prefix;
-        self.folded.get_or_insert_with(|| Arc::new(Meters::new(prefix, FOLDED.to_owned()))).clone()
     }
 
     /// Makes room: lanes that hold nothing, remember nothing and are known to nobody, first those not used lately.
@@ -140,5 +139,29 @@ impl Registry {
         }
         self.pools.retain(|_, pool| Arc::strong_count(pool) > 1);
         evicted
+    }
+}
+
+impl<M> Labels<M> {
+    fn of(&mut self, label: String, most: usize, make: impl Fn(String) -> M) -> Arc<M> {
+        match self.meters.get(&label) {
+            // It was evicted, and is back.
+            Some(meters) if Arc::strong_count(meters) == 1 => return meters.clone(),
+            // Another is shown alike, and one gauge cannot tell of two.
+            Some(_) => {}
+            None if self.meters.len() < most => {
+                let meters = Arc::new(make(label.clone()));
+                self.meters.insert(label, meters.clone());
+                return meters;
+            }
+            None => {}
+        }
+        self.folded.get_or_insert_with(|| Arc::new(make(FOLDED.to_owned()))).clone()
+    }
+}
+
+impl<M> Default for Labels<M> {
+    fn default() -> Self {
+        Self { meters: Map::default(), folded: None }
     }
 }

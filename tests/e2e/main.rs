@@ -4,6 +4,7 @@
 mod adaptive;
 mod ends;
 mod hyper;
+mod keep_alive;
 #[cfg(feature = "async-openai")]
 mod openai;
 #[cfg(feature = "async-openai")]

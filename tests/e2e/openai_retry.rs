@@ -11,7 +11,9 @@ use async_openai::middleware::retry::OpenAIRetryLayer;
 use reqwest::multipart::Form;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_inflight::async_openai::{OneCallLayer, service};
-use tower_inflight::{Acquire, Admitted, Call, Lane, Limiter, Permit, Priority, RejectKind, Rejected, Stalled};
+use tower_inflight::{
+    Acquire, Admitted, BreakerConfig, Call, Lane, Limiter, Permit, Priority, RejectKind, Rejected, Stalled,
+};
 
 use super::openai_support::{answer, chat, client, config, counting, lane_of, plain, retrying, retrying_service};
 use super::reply::{Reply, Step};
@@ -99,6 +101,20 @@ async fn a_queue_timeout_is_found_and_not_retried() {
         drop(held);
         assert_idle(&limiter);
     }
+}
+
+/// Case 85.
+#[tokio::test]
+async fn an_open_breaker_is_found_and_not_retried() {
+    let breaker = BreakerConfig { min_calls: 1, ..BreakerConfig::default() };
+    let limiter = Limiter::builder().max_inflight(1).breaker(breaker).build().expect("valid");
+    let server = Server::answering(Reply::whole(500, "broken")).await;
+    within(client(&server, &limiter).chat().create(chat())).await.expect_err("broken");
+    let error = within(retrying(&server, &limiter).chat().create(chat())).await.expect_err("refused");
+    let rejected = Rejected::find(&error).expect("ours");
+    assert_eq!((rejected.kind(), rejected.lane()), (RejectKind::BreakerOpen, lane_of(&limiter, &server).key()));
+    assert_eq!((lane(&limiter).offered, server.counts().total), (2, 1), "one attempt, never sent");
+    assert_idle(&limiter);
 }
 
 /// Case 85: refused on the second attempt, after a first one that was sent.

@@ -8,7 +8,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, Middleware, Next};
 use reqwest_retry::{DefaultRetryableStrategy, RetryTransientMiddleware, Retryable, RetryableStrategy};
 use tower_inflight::reqwest_middleware::InflightLimitMiddleware;
-use tower_inflight::{Admitted, Call, Lane, Limiter, Permit, Priority, RejectKind, Rejected};
+use tower_inflight::{Admitted, BreakerConfig, Call, Lane, Limiter, Permit, Priority, RejectKind, Rejected};
 
 use super::reply::Reply;
 use super::reqwest_support::{backoff, chain, chat, lane_of, plain, retrying};
@@ -164,6 +164,20 @@ async fn a_full_queue_a_deadline_and_a_closed_limiter_are_told_apart_after_retri
     let closed = kind(within(chat(&client, &server).send()).await.expect_err("refused"));
     assert_eq!(closed, RejectKind::Closed);
     assert_eq!(server.counts().total, 0);
+    assert_idle(&limiter);
+}
+
+/// Case 85.
+#[tokio::test]
+async fn an_open_breaker_is_found_and_not_retried() {
+    let breaker = BreakerConfig { min_calls: 1, ..BreakerConfig::default() };
+    let limiter = Limiter::builder().max_inflight(1).breaker(breaker).build().expect("valid");
+    let server = Server::answering(Reply::whole(500, "broken")).await;
+    within(chat(&chain(plain(), limiter.clone()), &server).send()).await.expect("an answer");
+    let error = within(chat(&retrying(3, limiter.clone()), &server).send()).await.expect_err("refused");
+    let rejected = Rejected::find(&error).expect("ours");
+    assert_eq!((rejected.kind(), rejected.lane()), (RejectKind::BreakerOpen, lane_of(&limiter, &server).key()));
+    assert_eq!((lane(&limiter).offered, server.counts().total), (2, 1), "one attempt, never sent");
     assert_idle(&limiter);
 }
 

@@ -389,3 +389,25 @@ async fn a_refusal_pauses_and_lowers_before_the_next_is_sent() {
     }
     assert_idle(&limiter);
 }
+
+// Case 82.
+#[tokio::test(start_paused = true)]
+async fn an_overload_inside_of_a_200_lowers_the_limit_once_and_passes_unchanged() {
+    const EVENTS: [&str; 3] = [
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n",
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"Hi\"}}\n\n",
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n",
+    ];
+    let limiter = aimd(16);
+    let client = client(&limiter, |_| async {
+        sleep(0.001).await;
+        let mut response = ok(Script::new(EVENTS.map(data)));
+        response.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+        Ok(response)
+    });
+    assert_eq!(fetch(&client).await.unwrap(), EVENTS.concat());
+    assert_eq!(outcomes(&limiter), only(Outcome::Overload, 1));
+    let lane = lane(&limiter);
+    assert_eq!((lane.limit, lane.tokens_input, lane.tokens_output), (8, 25, 1));
+    assert_idle(&limiter);
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metrics::with_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use tower_inflight::{Admission, Call, Limiter, Priority, Quota};
+use tower_inflight::{Admission, Call, LaneKey, Limit, Limiter, PoolLimit, Priority, Quota};
 
 use crate::support::*;
 
@@ -34,7 +34,8 @@ fn series(snapshotter: &Snapshotter) -> Series {
         format!("{}{{{}}}", key.name(), labels.join(","))
     };
     let all = snapshotter.snapshot().into_vec();
-    assert!(all.iter().all(|(key, ..)| key.key().labels().any(|label| label.key() == "lane")));
+    let names_its_subject = |label: &metrics::Label| ["lane", "pool"].contains(&label.key());
+    assert!(all.iter().all(|(key, ..)| key.key().labels().any(names_its_subject)));
     all.into_iter().map(|(key, _, _, value)| (named(key.key()), value)).collect()
 }
 
@@ -344,5 +345,75 @@ fn a_lane_without_a_budget_has_no_counters_of_one() {
         let limiter = limiter(2);
         fetch(&answering(&limiter, |_| ok(Script::new([data("a")])))).await.unwrap();
         assert!(!series(&snapshotter).keys().any(|name| name.contains("admitted") || name.contains("rejected")));
+    });
+}
+
+/// Of pools alone, without the prefix.
+fn of_pools(snapshotter: &Snapshotter) -> Series {
+    let of_pool = |(name, value): (String, _)| Some((name.strip_prefix("llm_pool_")?.to_owned(), value));
+    series(snapshotter).into_iter().filter_map(of_pool).collect()
+}
+
+const POOL: &str = "https://gw.example/v1|*";
+
+#[test]
+fn a_pool_with_a_limit_shows_what_all_its_lanes_hold_together() {
+    recorded(|snapshotter| async move {
+        let limiter = slots(2).pool(PoolLimit::new("https://gw.example/*", 3)).build().unwrap();
+        let client = answering(&limiter, |_| ok(endless()));
+        let (in_flight, limit) = (format!("inflight{{pool={POOL}}}"), format!("limit{{pool={POOL}}}"));
+        assert!(limiter.lane(&LaneKey::new("https://gw.example/v1", "a")).is_some());
+        let from_the_start = Series::from([(in_flight.clone(), gauge(0.0)), (limit.clone(), gauge(3.0))]);
+        assert_eq!(of_pools(&snapshotter), from_the_start);
+        let held = [send_query(&client, asking("a")).await.unwrap(), send_query(&client, asking("b")).await.unwrap()];
+        assert_eq!(of_pools(&snapshotter)[&in_flight], gauge(2.0));
+        let mut config = limiter.config();
+        config.pools.clear();
+        limiter.reconfigure(config).unwrap();
+        let without_a_limit = of_pools(&snapshotter);
+        assert_eq!((&without_a_limit[&in_flight], &without_a_limit[&limit]), (&gauge(0.0), &gauge(0.0)));
+        drop(held);
+    });
+}
+
+#[test]
+fn a_pool_that_is_steered_shows_its_limit_as_it_moves_and_its_pauses() {
+    recorded(|snapshotter| async move {
+        let adaptive = Limit::Adaptive(Default::default());
+        let limiter = Limiter::builder().pool(PoolLimit::with_limit("https://gw.example/*", adaptive)).build().unwrap();
+        fetch(&answering(&limiter, |_| busy("30"))).await.unwrap();
+        let pools = of_pools(&snapshotter);
+        let limit = f64::from(limiter.snapshot().pools[0].limit);
+        assert_eq!(pools[&format!("limit{{pool={POOL}}}")], gauge(limit));
+        assert_eq!(pools[&format!("pauses_total{{pool={POOL}}}")], DebugValue::Counter(1));
+    });
+}
+
+#[test]
+fn a_pool_without_a_limit_shows_nothing_that_its_lanes_do_not() {
+    recorded(|snapshotter| async move {
+        let limiter = limiter(2);
+        let held = send(&answering(&limiter, |_| ok(endless()))).await.unwrap();
+        fetch(&answering(&limiter, |_| busy("30"))).await.unwrap();
+        drop(held);
+        assert_eq!(of_pools(&snapshotter), Series::new());
+    });
+}
+
+// Case 64.
+#[test]
+fn labels_of_pools_beyond_the_bound_fold_into_one() {
+    recorded(|snapshotter| async move {
+        let limiter = slots(1).max_lanes(4).pool(PoolLimit::new("*", 1)).build().unwrap();
+        let hold = |n| limiter.try_acquire(&LaneKey::new(format!("https://gw{n}.example/v1"), "m"), Priority::Default);
+        for n in 0..200 {
+            drop(hold(n).unwrap());
+        }
+        let folded = hold(200).unwrap();
+        let all = of_pools(&snapshotter);
+        assert!(all.keys().filter(|name| name.starts_with("inflight")).count() <= 5, "{all:?}");
+        assert_eq!(all["inflight{pool=other}"], gauge(1.0));
+        drop(folded);
+        assert_eq!(of_pools(&snapshotter)["inflight{pool=other}"], gauge(0.0));
     });
 }

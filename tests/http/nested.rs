@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use http::Response;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
-use tower_inflight::{BoxError, InflightLimitLayer, Limiter, Outcome, RejectKind, Rejected, ResponseBody};
+use tower_inflight::{
+    BoxError, BreakerConfig, InflightLimitLayer, Limiter, Outcome, RejectKind, Rejected, ResponseBody,
+};
 
 use crate::support::*;
 
@@ -62,6 +64,14 @@ async fn a_closed_limiter_further_in_is_no_failure_of_the_upstream() {
     let inner = limiter(1);
     inner.close();
     assert_refused(&inner, RejectKind::Closed).await;
+}
+
+// Case 85.
+#[tokio::test(start_paused = true)]
+async fn an_open_breaker_further_in_is_no_failure_of_the_upstream() {
+    let inner = slots(1).breaker(BreakerConfig { min_calls: 1, ..BreakerConfig::default() }).build().unwrap();
+    send(&answering(&inner, |_| status(500, Script::new([])))).await.unwrap();
+    assert_refused(&inner, RejectKind::BreakerOpen).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::Response;
+use http::{HeaderValue, Response};
 use tower_inflight::{Call, Limiter, Priority, RejectKind};
 
 use crate::support::*;
@@ -201,4 +201,55 @@ async fn a_pause_is_capped_and_the_cap_shows() {
     let limiter = limiter(1);
     send(&answering(&limiter, |_| busy("18446744073709551615"))).await.unwrap();
     assert_paused(&limiter, 600.0);
+}
+
+/// A refusal with these lines in its head.
+fn refusal(lines: &[(&'static str, &[u8])]) -> Response<Script> {
+    let mut refusal = status(429, Script::new([]));
+    for (name, value) in lines {
+        refusal.headers_mut().append(*name, HeaderValue::from_bytes(value).unwrap());
+    }
+    refusal
+}
+
+// Cases 68 and 71.
+#[tokio::test(start_paused = true)]
+async fn hostile_headers_shorten_no_pause_and_hold_no_lane_up_beyond_the_cap() {
+    const HOSTILE: [&[(&str, &[u8])]; 14] = [
+        &[("retry-after", b"-1")],
+        &[("retry-after", b"NaN")],
+        &[("retry-after", b"-inf")],
+        &[("retry-after", b"0")],
+        &[("retry-after", b"1e-300")],
+        &[("retry-after", b"99999999999999999999999999999999999")],
+        &[("retry-after", b"Fri, 31 Dec 9999 23:59:59 GMT")],
+        &[("retry-after", b"Sat, 01 Jan 10000 00:00:00 GMT")],
+        &[("retry-after", b"\xff\xfe5")],
+        &[("retry-after", b"1"), ("retry-after", b"-1")],
+        &[("retry-after", b"1"), ("retry-after", b"1e400")],
+        &[("retry-after-ms", b"-1"), ("retry-after", b"1")],
+        &[("x-ratelimit-reset-tokens", b"99999999999999999999h")],
+        &[("anthropic-ratelimit-tokens-reset", b"10000-01-01T00:00:00Z")],
+    ];
+    for hostile in HOSTILE {
+        let limiter = slots(2).queue_timeout(Duration::from_secs(700)).build().unwrap();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let client = client(&limiter, move |_| {
+            let call = calls.fetch_add(1, Ordering::Relaxed);
+            async move {
+                sleep(0.001).await;
+                Ok(match call {
+                    0 => busy("20"),
+                    1 => refusal(hostile),
+                    _ => fine(),
+                })
+            }
+        });
+        let start = now();
+        let (first, second) = tokio::join!(fetch(&client), fetch(&client));
+        assert!(first.is_ok() && second.is_ok());
+        fetch(&client).await.unwrap();
+        assert!((20.0..602.0).contains(&since(start)), "{hostile:?}: {}", since(start));
+        assert_idle(&limiter);
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::testing::{Call, call};
+use super::testing::{self, Call, call};
 use super::*;
 
 const MIN: u32 = 2;
@@ -25,6 +25,13 @@ fn controllers() -> Vec<Box<dyn Controller>> {
         Box::new(Gradient::new(gradient).unwrap()),
         Box::new(Knee::new(knee).unwrap()),
     ]
+}
+
+/// Those that lower their limit by a part of it.
+fn cutting() -> Vec<Box<dyn Controller>> {
+    let aimd = AimdConfig { initial_limit: MAX, max_limit: MAX, ..AimdConfig::default() };
+    let gradient = GradientConfig { initial_limit: MAX, max_limit: MAX, probe: None, ..GradientConfig::default() };
+    vec![Box::new(Aimd::new(aimd).unwrap()), Box::new(Gradient::new(gradient).unwrap())]
 }
 
 fn any_call() -> impl Strategy<Value = Call> {
@@ -80,6 +87,55 @@ proptest! {
                 prop_assert_eq!(controller.limit(), 10);
             }
         }
+    }
+
+    #[test]
+    fn a_limit_that_nobody_uses_does_not_grow(calls in prop::collection::vec(any_call(), 1..300)) {
+        for mut controller in controllers() {
+            let mut now = 0.0;
+            for call in &calls {
+                let ended_at = now + 0.01 + call.ended_at;
+                let idle = Call { in_flight: 1, is_saturated: false, ..testing::call(Outcome::Success) };
+                Call { further_chunks: call.further_chunks, ..idle.at(now, ended_at) }.run(&mut *controller);
+                prop_assert!(controller.limit() <= 10, "{controller:?}");
+                now = ended_at + call.sent_at;
+            }
+        }
+    }
+
+    /// Calls overlap, and end in any order.
+    #[test]
+    fn no_call_that_was_sent_before_a_cut_makes_another(calls in prop::collection::vec(any_call(), 1..300)) {
+        for mut controller in cutting() {
+            let mut sent_at = 0.0;
+            let mut ends: Vec<Call> = calls.iter().map(|call| {
+                sent_at += call.sent_at;
+                Call { first_byte_at: None, ..call.at(sent_at, sent_at + call.ended_at) }
+            }).collect();
+            ends.sort_by(|a, b| a.ended_at.total_cmp(&b.ended_at));
+            let mut cut_at = -1.0;
+            for call in ends {
+                let before = controller.limit();
+                controller.on_end(&call.sample());
+                if controller.limit() < before {
+                    prop_assert!(call.sent_at > cut_at, "{controller:?}");
+                    cut_at = call.ended_at;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_wave_of_refusals_takes_the_default_no_lower_than_what_was_accepted(
+        (wave, refused) in (2_u32..200).prop_flat_map(|wave| (Just(wave), 1..wave)),
+    ) {
+        let mut knee = Knee::new(KneeConfig { initial_limit: wave, ..KneeConfig::default() }).unwrap();
+        let sent = |n| Call { in_flight: n, ..call(Outcome::Overload) }.at(0.001 * f64::from(n), 1.0);
+        let marks: Vec<Mark> = (1..=wave).map(|n| knee.on_sent(&sent(n).sent())).collect();
+        for (n, mark) in (1..=refused).zip(marks) {
+            knee.on_end(&Sample { mark, in_flight: wave + 1 - n, ..sent(n).sample() });
+        }
+        prop_assert_eq!(knee.limit(), wave - refused);
     }
 }
 

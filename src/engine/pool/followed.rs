@@ -82,7 +82,7 @@ impl Pool {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane(id);
         if !pool_open.intersect(lane.valve.open_to(now)).contains(class) {
-            return Err(self.opens_at(id, now).map_or(Blocked::Busy, |opens_at| Blocked::Paused(opens_at.since(now))));
+            return Err(self.why_closed(id, now));
         }
         if !lane.breaker.admits(now) {
             return Err(Blocked::Busy);

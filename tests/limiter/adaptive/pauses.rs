@@ -112,3 +112,20 @@ async fn after_a_pause_few_go_first_and_never_more_than_the_limit() {
     assert_eq!(until(millis(1_100)), 16);
     assert_nothing_is_left(&limiter);
 }
+
+// Case 97.
+#[tokio::test(start_paused = true)]
+async fn processes_that_were_told_the_same_do_not_come_back_together() {
+    let told = |_| {
+        let limiter = limiter(1);
+        hold(&limiter).settle(busy(30));
+        limiter
+    };
+    // Each limiter has random numbers of its own, as each process has.
+    let processes: Vec<Limiter> = (0..8).map(told).collect();
+    let left = |limiter: &Limiter| figures(limiter).paused_until_s.expect("a pause");
+    let mut left: Vec<f64> = processes.iter().map(left).collect();
+    left.sort_by(f64::total_cmp);
+    assert!(left[0] >= 30.0 && left[7] <= 31.0, "{left:?}");
+    assert!(left[7] - left[0] > 0.01, "{left:?}");
+}
