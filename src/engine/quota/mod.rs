@@ -36,6 +36,11 @@ pub enum Dimension {
 impl Dimension {
     pub(crate) const ALL: [Self; 4] = [Self::Requests, Self::Tokens, Self::InputTokens, Self::OutputTokens];
 
+    /// The length of an answer counts in it.
+    pub(crate) const fn has_output(self) -> bool {
+        matches!(self, Self::Tokens | Self::OutputTokens)
+    }
+
     /// The setting that bounds it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
