@@ -148,6 +148,9 @@ pub struct QuotaSnapshot {
     /// Tokens of answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_left: Option<i64>,
+    /// What the limits that answers named leave of the configured size, in the dimension in which that is least: from 10 to 100.
+    /// Always 100 unless [`FollowHeaders::Limits`](crate::FollowHeaders::Limits) is set.
+    pub size_percent: u32,
     /// What calls that are over were charged before they were sent.
     pub tokens_admitted: u64,
     /// Of these, what came back unused.
@@ -347,13 +350,14 @@ impl PoolSnapshot {
 
 impl QuotaSnapshot {
     fn of(view: QuotaView) -> Self {
-        let QuotaView { left, spent } = view;
+        let QuotaView { left, size, spent } = view;
         let [requests_left, tokens_left, input_tokens_left, output_tokens_left] = left.map(|left| left.map(whole));
         Self {
             requests_left,
             tokens_left,
             input_tokens_left,
             output_tokens_left,
+            size_percent: percent(size),
             tokens_admitted: spent.admitted,
             tokens_refunded: spent.refunded,
             tokens_beyond: spent.beyond,
@@ -394,6 +398,11 @@ fn named<const N: usize>(names: [&'static str; N], counts: [u64; N]) -> BTreeMap
 #[expect(clippy::cast_possible_truncation, reason = "no budget has 2^52 units")]
 fn whole(units: f64) -> i64 {
     (units + 1e-6).floor() as i64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part, from 0 to 1")]
+fn percent(part: f64) -> u32 {
+    (part * 100.0).round() as u32
 }
 
 /// To the millisecond: nobody reads more.

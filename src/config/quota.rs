@@ -67,6 +67,9 @@ pub struct Quota {
     /// use the same account may have had their share. Default: it is not. Read are `x-ratelimit-remaining-requests` and
     /// `-tokens`, and `anthropic-ratelimit-requests-remaining`, `-tokens-remaining`, `-input-tokens-remaining` and
     /// `-output-tokens-remaining`, each in the dimension of its name.
+    ///
+    /// With [`FollowHeaders::Limits`] also the limits themselves, `x-ratelimit-limit-*` and `anthropic-ratelimit-*-limit`, as
+    /// units per minute.
     pub follow_headers: FollowHeaders,
 }
 

@@ -22,7 +22,7 @@ fn text_of_every_setting_of_a_quota_reads_back_the_same() {
         burst: 10 * SECOND,
         max_output: 1_000,
         when_short: WhenShort::Refuse,
-        follow_headers: FollowHeaders::On,
+        follow_headers: FollowHeaders::Limits,
     };
     let small = Quota { requests_per_minute: Some(1), ..Quota::default() };
     let config = LimitConfig {
@@ -46,7 +46,7 @@ fn unknown_key_or_word_of_a_quota_is_named_together_with_the_known_ones() {
     for (text, told) in [
         ("quota = { tokens_per_minut = 1 }", &["unknown field `tokens_per_minut`", "`tokens_per_minute`"][..]),
         ("quota = { when_short = 'drop' }", &["unknown variant `drop`", "`queue`", "`refuse`"]),
-        ("quota = { follow_headers = 'yes' }", &["unknown variant `yes`", "`off`", "`on`"]),
+        ("quota = { follow_headers = 'yes' }", &["unknown variant `yes`", "`off`", "`on`", "`limits`"]),
         ("quota = { burst = 60 }", &["expected a duration with units"]),
         ("quota = { tokens_per_minute = -1 }", &["invalid value", "-1"]),
         ("quota = { max_output = 1e3 }", &["expected u32"]),

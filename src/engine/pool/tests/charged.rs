@@ -77,7 +77,8 @@ fn a_refused_call_gets_back_no_more_than_the_provider_says_there_is() {
     let (mut bench, lane) = charged(8, 60_000);
     let grant = bench.come_with(lane, Normal, asking(10_000)).grant();
     let waiting = bench.come_with(lane, Normal, asking(51_000)).id();
-    let remaining = Some(Box::new(Remaining { said_at: bench.now, left: [None, Some(5_000), None, None] }));
+    let remaining =
+        Some(Box::new(Remaining { said_at: bench.now, left: [None, Some(5_000), None, None], of: [None; 4] }));
     let ending = Ending { remaining, ..Ending::from(Verdict::new(Outcome::ClientError)) };
     bench.step(|pool, now, effects| pool.settle(lane, &grant, ending, now, effects));
     assert_eq!(bench.left(lane), 5_000.0);
