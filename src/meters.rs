@@ -6,12 +6,15 @@
 //! The recorder is somebody else's code: it never runs under a lock of ours, and a panic in it ends here, so that it costs
 //! no slot and cannot turn the drop of a permit into an abort.
 
+mod waits;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
 
+use self::waits::WaitCounters;
 use crate::engine::breaker::BreakerState;
 use crate::engine::outcome::Outcome;
 use crate::engine::pool::Figures;
@@ -42,6 +45,7 @@ pub(crate) struct Meters {
     limit: Level,
     handles: Lazy<Handles>,
     waits: [Lazy<Histogram>; 3],
+    waited: WaitCounters,
     outcomes: [Lazy<Counter>; Outcome::ALL.len()],
     refusals: [Lazy<Counter>; Reason::ALL.len()],
     abandoned: Lazy<Counter>,
@@ -87,9 +91,15 @@ pub(crate) struct Shifted(u8);
 impl Shifted {
     const IN_FLIGHT: u8 = 1;
     const LIMIT: u8 = 2;
+    const WAITED: u8 = 32;
 
     const fn waiting(n: usize) -> u8 {
         4 << n
+    }
+
+    /// And seconds that calls waited.
+    fn and_waited(self) -> Self {
+        Self(self.0 | Self::WAITED)
     }
 }
 
@@ -97,7 +107,7 @@ pub(crate) struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 17] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 18] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -105,6 +115,11 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 17] = [
     ),
     ("queue_depth", metrics::Unit::Count, "Calls that wait for a slot, by class."),
     ("queue_wait_seconds", metrics::Unit::Seconds, "How long granted calls waited for their slot, by class."),
+    (
+        "wait_seconds_total",
+        metrics::Unit::Seconds,
+        "Seconds that calls have waited, in vain or not, by what they waited for; counted when something happens in the lane.",
+    ),
     ("queue_timeouts_total", metrics::Unit::Count, "Calls that waited for the whole queue timeout in vain."),
     ("limit", metrics::Unit::Count, "Most slots in use at once; 0 for unlimited."),
     ("pauses_total", metrics::Unit::Count, "Pauses that the upstream asked for, or a controller made."),
@@ -136,6 +151,7 @@ impl Meters {
             limit: Level::default(),
             handles: Lazy::default(),
             waits: Default::default(),
+            waited: WaitCounters::default(),
             outcomes: Default::default(),
             refusals: Default::default(),
             abandoned: Lazy::default(),
@@ -169,6 +185,13 @@ impl Meters {
         Shifted(shifted)
     }
 
+    /// The same for seconds that calls have waited, by cause.
+    #[cold]
+    pub(crate) fn shift_waited(&self, seconds: [u64; 4], shifted: Shifted) -> Shifted {
+        self.waited.note(seconds);
+        shifted.and_waited()
+    }
+
     #[inline]
     pub(crate) fn publish(&self, shifted: Shifted) {
         if shifted.0 != 0 {
@@ -189,6 +212,13 @@ impl Meters {
                 if shifted & Shifted::waiting(n) != 0 {
                     level.publish(&handles.waiting[n]);
                 }
+            }
+            if shifted & Shifted::WAITED != 0 {
+                self.waited.publish(|cause| {
+                    metrics::counter!(
+                        self.name("wait_seconds_total"), "lane" => self.lane.clone(), "cause" => cause.as_str()
+                    )
+                });
             }
         });
     }

@@ -15,6 +15,7 @@ use crate::engine::quota::QuotaView;
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::engine::valve::{LimitChange, ValveView};
+use crate::engine::waits::WaitsFor;
 use crate::limiter::key::LaneKey;
 use crate::limiter::tokens::TokenTotals;
 
@@ -103,6 +104,9 @@ pub struct LaneSnapshot {
     pub refused: BTreeMap<&'static str, u64>,
     /// Calls whose callers gave up while they waited.
     pub abandoned: u64,
+    /// Seconds that calls have waited, in vain or not, and wait now, by what for: `slot`, `pause`, `tokens` or `breaker`, which is
+    /// what the first in line lacks, the pause named first and the tokens last.
+    pub waited_s: BTreeMap<&'static str, f64>,
     /// Tokens of input that the answers reported, see [`Usage`](crate::Usage).
     pub tokens_input: u64,
     /// Tokens of output that they reported.
@@ -322,6 +326,7 @@ impl LaneSnapshot {
             outcomes: named(Outcome::ALL.map(Outcome::as_str), view.totals.outcomes),
             refused: named(Reason::ALL.map(Reason::as_str), view.totals.refused),
             abandoned: view.totals.abandoned,
+            waited_s: named(WaitsFor::ALL.map(WaitsFor::as_str), view.waited.map(seconds)),
             tokens_input: tokens.input,
             tokens_output: tokens.output,
             usage_unknown: tokens.unknown,
@@ -390,8 +395,12 @@ fn bounds(view: &ValveView) -> (u32, u32) {
     view.bounds.map_or((view.limit, view.limit), |bounds| (bounds.min, bounds.max))
 }
 
-fn named<const N: usize>(names: [&'static str; N], counts: [u64; N]) -> BTreeMap<&'static str, u64> {
-    names.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+/// Those that are not zero.
+fn named<const N: usize, T>(names: [&'static str; N], counts: [T; N]) -> BTreeMap<&'static str, T>
+where
+    T: Default + PartialEq,
+{
+    names.into_iter().zip(counts).filter(|(_, count)| *count != T::default()).collect()
 }
 
 /// Whole units, and none that is not quite there but for rounding.

@@ -358,9 +358,10 @@ impl Drop for Acquire {
 }
 
 fn leave(lane: &LaneInner, ticket: Ticket) {
+    let now = clock::now();
     let was_there = lane.pool.step(lane, |state, effects| {
-        let abandoned = state.engine.abandon(lane.id, ticket.id, effects);
-        abandoned.unwrap_or_else(|| state.engine.cancel(lane.id, ticket.id, clock::now(), effects))
+        let abandoned = state.engine.abandon(lane.id, ticket.id, now, effects);
+        abandoned.unwrap_or_else(|| state.engine.cancel(lane.id, ticket.id, now, effects))
     });
     if was_there {
         lane.report_abandoned();

@@ -364,9 +364,16 @@ impl State {
     fn tell(&mut self, lane: &LaneInner) -> Shifted {
         let figures = self.engine.figures(lane.id);
         let told = &mut self.lanes[lane.id.index()].told;
-        if *told == figures {
+        let has_waited = told.waiting != [0; 3];
+        if *told == figures && !has_waited {
             return Shifted::default();
         }
-        lane.meters.shift(std::mem::replace(told, figures), figures)
+        let shifted = lane.meters.shift(std::mem::replace(told, figures), figures);
+        if has_waited {
+            if let Some(seconds) = self.engine.waited(lane.id) {
+                return lane.meters.shift_waited(seconds, shifted);
+            }
+        }
+        shifted
     }
 }
