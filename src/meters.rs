@@ -71,6 +71,7 @@ struct TokenCounters {
     input: Counter,
     output: Counter,
     unknown: Counter,
+    after_hangup: Counter,
 }
 
 /// Only lanes whose calls are charged have them.
@@ -107,7 +108,7 @@ pub(crate) struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 18] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 19] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -131,6 +132,11 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 18] = [
     ("tokens_input_total", metrics::Unit::Count, "Tokens of input that answers reported."),
     ("tokens_output_total", metrics::Unit::Count, "Tokens of output that answers reported."),
     ("usage_unknown_total", metrics::Unit::Count, "Answers that were read for their usage and reported none."),
+    (
+        "tokens_after_hangup_total",
+        metrics::Unit::Count,
+        "Tokens of output that were read ahead for callers who left before their answer was over; pieces where unknown.",
+    ),
     (
         "tokens_admitted_total",
         metrics::Unit::Count,
@@ -290,20 +296,29 @@ impl Meters {
 
     pub(crate) fn used(&self, usage: Usage) {
         contained(|| {
-            let tokens = self.tokens.get_or_make(|| {
-                let counter = |what: &str| metrics::counter!(self.name(what), "lane" => self.lane.clone());
-                TokenCounters {
-                    input: counter("tokens_input_total"),
-                    output: counter("tokens_output_total"),
-                    unknown: counter("usage_unknown_total"),
-                }
-            });
+            let tokens = self.tokens();
             if usage.is_unknown() {
                 return tokens.unknown.increment(1);
             }
             tokens.input.increment(usage.input_tokens.unwrap_or(0));
             tokens.output.increment(usage.output_tokens.unwrap_or(0));
         });
+    }
+
+    pub(crate) fn after_hangup(&self, tokens: u64) {
+        contained(|| self.tokens().after_hangup.increment(tokens));
+    }
+
+    fn tokens(&self) -> &TokenCounters {
+        self.tokens.get_or_make(|| {
+            let counter = |what: &str| metrics::counter!(self.name(what), "lane" => self.lane.clone());
+            TokenCounters {
+                input: counter("tokens_input_total"),
+                output: counter("tokens_output_total"),
+                unknown: counter("usage_unknown_total"),
+                after_hangup: counter("tokens_after_hangup_total"),
+            }
+        })
     }
 
     pub(crate) fn spent(&self, spent: Spent) {

@@ -113,6 +113,9 @@ pub struct LaneSnapshot {
     pub tokens_output: u64,
     /// Answers that were read for their usage and reported none.
     pub usage_unknown: u64,
+    /// Tokens of output that a [`Relay`](crate::Relay) had read for callers who then left, or were given up, before their answer
+    /// was over: what came in vain. Pieces where their tokens are not known. Without a relay 0, since nothing is read ahead.
+    pub tokens_after_hangup: u64,
     /// What is left of its budgets per minute; missing where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaSnapshot>,
@@ -330,6 +333,7 @@ impl LaneSnapshot {
             tokens_input: tokens.input,
             tokens_output: tokens.output,
             usage_unknown: tokens.unknown,
+            tokens_after_hangup: tokens.after_hangup,
             quota: view.quota.map(QuotaSnapshot::of),
         }
     }

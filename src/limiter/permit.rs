@@ -154,6 +154,18 @@ impl Permit {
         self.bytes = self.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
+    /// Of the answer's body.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.into()
+    }
+
+    /// So many tokens of the answer came, and reached nobody: the caller is gone.
+    pub(crate) fn note_after_hangup(&self, tokens: u64) {
+        if let Some(lane) = self.lane.as_ref().filter(|_| tokens > 0) {
+            lane.report_after_hangup(tokens);
+        }
+    }
+
     /// Some budget wants to hear what the provider says remains.
     #[inline]
     pub(crate) fn follows_headers(&self) -> bool {

@@ -81,6 +81,7 @@ fn one_call_tells_its_whole_story() {
             ("llm_limit{}", gauge(2.0)),
             ("llm_outcomes_total{outcome=success}", DebugValue::Counter(1)),
             ("llm_tokens_input_total{}", DebugValue::Counter(8)),
+            ("llm_tokens_after_hangup_total{}", DebugValue::Counter(0)),
             ("llm_tokens_output_total{}", DebugValue::Counter(3)),
             ("llm_usage_unknown_total{}", DebugValue::Counter(0)),
         ];
