@@ -285,19 +285,25 @@ impl Pool {
     }
 
     /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if others may go because of it, or
-    /// wait for something else (it holds a slot, or the lane is followed), which takes a [`cancel`](Self::cancel). What was due
-    /// meanwhile is due for the next step.
-    pub(crate) fn abandon(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> Option<bool> {
+    /// wait for something else (it holds a slot, or the lane is followed), which takes a [`cancel`](Self::cancel). `now` may be
+    /// left out unless the lane [asks for it](Self::asks_time); what was due meanwhile is due for the next step.
+    pub(crate) fn abandon(
+        &mut self,
+        id: LaneId,
+        waiter: WaiterId,
+        now: Option<Time>,
+        effects: &mut Effects,
+    ) -> Option<bool> {
         if self.is_followed(id) || self.lane_mut(id).queue.is_granted(waiter) {
             return None;
         }
-        Some(self.leave(id, waiter, now.max(self.now), effects).0 == Left::Place)
+        Some(self.leave(id, waiter, now.map(|now| now.max(self.now)), effects).0 == Left::Place)
     }
 
     /// A waiter goes away. Returns false if it was gone already.
     pub(crate) fn cancel(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> bool {
         let now = self.advance(now, effects);
-        let (left, kept) = self.leave(id, waiter, now, effects);
+        let (left, kept) = self.leave(id, waiter, Some(now), effects);
         if let Left::Slot(class) = left {
             self.give_back(id, class);
             self.take_back(id, kept, now);
@@ -309,7 +315,7 @@ impl Pool {
     }
 
     /// Returns what it held, and what it would have been charged.
-    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> (Left, Kept) {
+    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Option<Time>, effects: &mut Effects) -> (Left, Kept) {
         let lane = self.lane_mut(id);
         let (left, waker) = lane.queue.cancel(waiter);
         if let Some(waker) = waker {
@@ -321,7 +327,9 @@ impl Pool {
             kept = lane.kept.forget(waiter.index);
             lane.retries.on_dropped(kept.asked.facts.attempt());
         }
-        lane.note_queue(now);
+        if let Some(now) = now {
+            lane.note_queue(now);
+        }
         self.unlist_if_empty(id);
         self.waiting -= u32::from(left == Left::Place);
         (left, kept)

@@ -77,6 +77,12 @@ impl Waits {
         self.waiting = waiting;
     }
 
+    /// So many, when that was last noted.
+    #[inline]
+    pub(super) fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
     /// They wait for this from now on.
     pub(super) fn note_cause(&mut self, cause: WaitsFor, now: Time) {
         if cause != self.cause {

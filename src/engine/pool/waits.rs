@@ -20,6 +20,14 @@ impl Pool {
         }
     }
 
+    /// Whether one who leaves the lane's line has to say when. Of many at once not all need ask the clock: until one does,
+    /// those who left are counted on, an eighth of those who wait at most.
+    pub(crate) fn asks_time(&self, id: LaneId) -> bool {
+        let lane = self.lane(id);
+        let (counted, waiting) = (lane.waits.waiting(), lane.queue.waiting());
+        counted.saturating_sub(waiting) >= waiting.saturating_sub(1) / 8
+    }
+
     /// By cause, whole seconds that calls of the lane have waited and that were not told before.
     pub(crate) fn waited(&mut self, id: LaneId) -> Option<[u64; 4]> {
         self.lane_mut(id).waits.news()

@@ -87,7 +87,7 @@ impl Line {
         let Some(at) = n.checked_rem(self.waiting.len()) else { return };
         let (lane, id) = self.waiting.remove(at);
         self.bench.step(|pool, now, effects| {
-            pool.abandon(lane, id, now, effects).unwrap_or_else(|| pool.cancel(lane, id, now, effects))
+            pool.abandon(lane, id, Some(now), effects).unwrap_or_else(|| pool.cancel(lane, id, now, effects))
         });
     }
 
@@ -204,4 +204,23 @@ fn those_who_wait_for_a_slot_a_pause_a_probe_and_tokens_are_told_apart() {
     (0..3).for_each(|_| line.come(2, Normal, 0));
     line.pass(SECOND);
     assert_eq!(line.counted()[2], [Duration::ZERO, Duration::ZERO, Duration::ZERO, 2 * SECOND]);
+}
+
+#[test]
+fn of_many_who_leave_at_once_few_say_when_and_hardly_anybody_is_counted_on() {
+    let mut line = Line::new(0, None);
+    (0..10_001).for_each(|_| line.come(0, Normal, 0));
+    line.pass(SECOND);
+    let (lane, mut said) = (line.lanes[0], 0);
+    for (_, id) in std::mem::take(&mut line.waiting) {
+        let asks = line.bench.pool.asks_time(lane);
+        said += u32::from(asks);
+        line.bench.step(|pool, now, effects| pool.abandon(lane, id, asks.then_some(now), effects));
+        let (counted, waiting) = (line.bench.pool.lane(lane).waits.waiting(), line.bench.waiting(lane));
+        assert!((waiting..=waiting + waiting / 8).contains(&counted), "{counted} for {waiting}");
+    }
+    assert!(said < 100, "{said}");
+    line.pass(5 * SECOND);
+    assert_eq!(line.counted()[0], line.spent[0]);
+    assert_eq!(line.spent[0][0], 10_000 * SECOND);
 }
