@@ -38,8 +38,9 @@ struct Answer {
 
 impl Server {
     fn new(limiter: Limiter, layer: InflightLimitLayer) -> Self {
-        let client = ClientBuilder::new(reqwest::Client::new()).with(InflightLimitMiddleware::new(layer)).build();
-        Self { client, limiter }
+        // llama.cpp's server closes connections that are kept alive when it likes.
+        let client = reqwest::Client::builder().pool_max_idle_per_host(0).build().expect("a client");
+        Self { client: ClientBuilder::new(client).with(InflightLimitMiddleware::new(layer)).build(), limiter }
     }
 
     fn limited(limiter: Limiter) -> Self {
