@@ -7,6 +7,7 @@
 //! no slot and cannot turn the drop of a permit into an abort.
 
 mod pool;
+mod waits;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -17,6 +18,7 @@ use metrics::{Counter, Gauge, Histogram};
 #[cfg(feature = "prometheus")]
 pub(crate) use self::pool::POOL_DESCRIPTIONS;
 pub(crate) use self::pool::PoolMeters;
+use self::waits::WaitCounters;
 use crate::engine::breaker::BreakerState;
 use crate::engine::outcome::Outcome;
 use crate::engine::pool::Figures;
@@ -47,6 +49,7 @@ pub(crate) struct Meters {
     limit: Level,
     handles: Lazy<Handles>,
     waits: [Lazy<Histogram>; 3],
+    waited: WaitCounters,
     outcomes: [Lazy<Counter>; Outcome::ALL.len()],
     refusals: [Lazy<Counter>; Reason::ALL.len()],
     abandoned: Lazy<Counter>,
@@ -72,6 +75,7 @@ struct TokenCounters {
     input: Counter,
     output: Counter,
     unknown: Counter,
+    after_hangup: Counter,
 }
 
 /// Only lanes whose calls are charged have them.
@@ -92,9 +96,15 @@ pub(crate) struct Shifted(u8);
 impl Shifted {
     const IN_FLIGHT: u8 = 1;
     const LIMIT: u8 = 2;
+    const WAITED: u8 = 32;
 
     const fn waiting(n: usize) -> u8 {
         4 << n
+    }
+
+    /// And seconds that calls waited.
+    fn and_waited(self) -> Self {
+        Self(self.0 | Self::WAITED)
     }
 }
 
@@ -102,7 +112,7 @@ pub(crate) struct Lazy<T>(OnceLock<T>);
 
 /// The names and what they mean, for recorders that show descriptions.
 #[cfg(feature = "prometheus")]
-pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 17] = [
+pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 19] = [
     (
         "inflight",
         metrics::Unit::Count,
@@ -110,6 +120,11 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 17] = [
     ),
     ("queue_depth", metrics::Unit::Count, "Calls that wait for a slot, by class."),
     ("queue_wait_seconds", metrics::Unit::Seconds, "How long granted calls waited for their slot, by class."),
+    (
+        "wait_seconds_total",
+        metrics::Unit::Seconds,
+        "Seconds that calls have waited, in vain or not, by what they waited for; counted when something happens in the lane.",
+    ),
     ("queue_timeouts_total", metrics::Unit::Count, "Calls that waited for the whole queue timeout in vain."),
     ("limit", metrics::Unit::Count, "Most slots in use at once; 0 for unlimited."),
     ("pauses_total", metrics::Unit::Count, "Pauses that the upstream asked for, or a controller made."),
@@ -121,6 +136,11 @@ pub(crate) const DESCRIPTIONS: [(&str, metrics::Unit, &str); 17] = [
     ("tokens_input_total", metrics::Unit::Count, "Tokens of input that answers reported."),
     ("tokens_output_total", metrics::Unit::Count, "Tokens of output that answers reported."),
     ("usage_unknown_total", metrics::Unit::Count, "Answers that were read for their usage and reported none."),
+    (
+        "tokens_after_hangup_total",
+        metrics::Unit::Count,
+        "Tokens of output that were read ahead for callers who left before their answer was over; pieces where unknown.",
+    ),
     (
         "tokens_admitted_total",
         metrics::Unit::Count,
@@ -141,6 +161,7 @@ impl Meters {
             limit: Level::default(),
             handles: Lazy::default(),
             waits: Default::default(),
+            waited: WaitCounters::default(),
             outcomes: Default::default(),
             refusals: Default::default(),
             abandoned: Lazy::default(),
@@ -174,6 +195,13 @@ impl Meters {
         Shifted(shifted)
     }
 
+    /// The same for seconds that calls have waited, by cause.
+    #[cold]
+    pub(crate) fn shift_waited(&self, seconds: [u64; 4], shifted: Shifted) -> Shifted {
+        self.waited.note(seconds);
+        shifted.and_waited()
+    }
+
     #[inline]
     pub(crate) fn publish(&self, shifted: Shifted) {
         if shifted.0 != 0 {
@@ -194,6 +222,13 @@ impl Meters {
                 if shifted & Shifted::waiting(n) != 0 {
                     level.publish(&handles.waiting[n]);
                 }
+            }
+            if shifted & Shifted::WAITED != 0 {
+                self.waited.publish(|cause| {
+                    metrics::counter!(
+                        self.name("wait_seconds_total"), "lane" => self.lane.clone(), "cause" => cause.as_str()
+                    )
+                });
             }
         });
     }
@@ -265,20 +300,29 @@ impl Meters {
 
     pub(crate) fn used(&self, usage: Usage) {
         contained(|| {
-            let tokens = self.tokens.get_or_make(|| {
-                let counter = |what: &str| metrics::counter!(self.name(what), "lane" => self.lane.clone());
-                TokenCounters {
-                    input: counter("tokens_input_total"),
-                    output: counter("tokens_output_total"),
-                    unknown: counter("usage_unknown_total"),
-                }
-            });
+            let tokens = self.tokens();
             if usage.is_unknown() {
                 return tokens.unknown.increment(1);
             }
             tokens.input.increment(usage.input_tokens.unwrap_or(0));
             tokens.output.increment(usage.output_tokens.unwrap_or(0));
         });
+    }
+
+    pub(crate) fn after_hangup(&self, tokens: u64) {
+        contained(|| self.tokens().after_hangup.increment(tokens));
+    }
+
+    fn tokens(&self) -> &TokenCounters {
+        self.tokens.get_or_make(|| {
+            let counter = |what: &str| metrics::counter!(self.name(what), "lane" => self.lane.clone());
+            TokenCounters {
+                input: counter("tokens_input_total"),
+                output: counter("tokens_output_total"),
+                unknown: counter("usage_unknown_total"),
+                after_hangup: counter("tokens_after_hangup_total"),
+            }
+        })
     }
 
     pub(crate) fn spent(&self, spent: Spent) {

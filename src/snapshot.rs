@@ -15,6 +15,7 @@ use crate::engine::quota::QuotaView;
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::engine::valve::{LimitChange, ValveView};
+use crate::engine::waits::WaitsFor;
 use crate::limiter::key::LaneKey;
 use crate::limiter::tokens::TokenTotals;
 
@@ -103,12 +104,18 @@ pub struct LaneSnapshot {
     pub refused: BTreeMap<&'static str, u64>,
     /// Calls whose callers gave up while they waited.
     pub abandoned: u64,
+    /// Seconds that calls have waited, in vain or not, and wait now, by what for: `slot`, `pause`, `tokens` or `breaker`, which is
+    /// what the first in line lacks, the pause named first and the tokens last.
+    pub waited_s: BTreeMap<&'static str, f64>,
     /// Tokens of input that the answers reported, see [`Usage`](crate::Usage).
     pub tokens_input: u64,
     /// Tokens of output that they reported.
     pub tokens_output: u64,
     /// Answers that were read for their usage and reported none.
     pub usage_unknown: u64,
+    /// Tokens of output that a [`Relay`](crate::Relay) had read for callers who then left, or were given up, before their answer
+    /// was over: what came in vain. Pieces where their tokens are not known. Without a relay 0, since nothing is read ahead.
+    pub tokens_after_hangup: u64,
     /// What is left of its budgets per minute; missing where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaSnapshot>,
@@ -148,6 +155,9 @@ pub struct QuotaSnapshot {
     /// Tokens of answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_left: Option<i64>,
+    /// What the limits that answers named leave of the configured size, in the dimension in which that is least: from 10 to 100.
+    /// Always 100 unless [`FollowHeaders::Limits`](crate::FollowHeaders::Limits) is set.
+    pub size_percent: u32,
     /// What calls that are over were charged before they were sent.
     pub tokens_admitted: u64,
     /// Of these, what came back unused.
@@ -319,9 +329,11 @@ impl LaneSnapshot {
             outcomes: named(Outcome::ALL.map(Outcome::as_str), view.totals.outcomes),
             refused: named(Reason::ALL.map(Reason::as_str), view.totals.refused),
             abandoned: view.totals.abandoned,
+            waited_s: named(WaitsFor::ALL.map(WaitsFor::as_str), view.waited.map(seconds)),
             tokens_input: tokens.input,
             tokens_output: tokens.output,
             usage_unknown: tokens.unknown,
+            tokens_after_hangup: tokens.after_hangup,
             quota: view.quota.map(QuotaSnapshot::of),
         }
     }
@@ -347,13 +359,14 @@ impl PoolSnapshot {
 
 impl QuotaSnapshot {
     fn of(view: QuotaView) -> Self {
-        let QuotaView { left, spent } = view;
+        let QuotaView { left, size, spent } = view;
         let [requests_left, tokens_left, input_tokens_left, output_tokens_left] = left.map(|left| left.map(whole));
         Self {
             requests_left,
             tokens_left,
             input_tokens_left,
             output_tokens_left,
+            size_percent: percent(size),
             tokens_admitted: spent.admitted,
             tokens_refunded: spent.refunded,
             tokens_beyond: spent.beyond,
@@ -386,14 +399,23 @@ fn bounds(view: &ValveView) -> (u32, u32) {
     view.bounds.map_or((view.limit, view.limit), |bounds| (bounds.min, bounds.max))
 }
 
-fn named<const N: usize>(names: [&'static str; N], counts: [u64; N]) -> BTreeMap<&'static str, u64> {
-    names.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+/// Those that are not zero.
+fn named<const N: usize, T>(names: [&'static str; N], counts: [T; N]) -> BTreeMap<&'static str, T>
+where
+    T: Default + PartialEq,
+{
+    names.into_iter().zip(counts).filter(|(_, count)| *count != T::default()).collect()
 }
 
 /// Whole units, and none that is not quite there but for rounding.
 #[expect(clippy::cast_possible_truncation, reason = "no budget has 2^52 units")]
 fn whole(units: f64) -> i64 {
     (units + 1e-6).floor() as i64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part, from 0 to 1")]
+fn percent(part: f64) -> u32 {
+    (part * 100.0).round() as u32
 }
 
 /// To the millisecond: nobody reads more.

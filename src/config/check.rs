@@ -12,6 +12,8 @@ use super::{
 use crate::engine::priority::Priority;
 use crate::engine::quota::Dimension;
 
+mod assumed;
+
 /// More than any process can have in flight; a larger number is a typo.
 const MAX_COUNT: u32 = 1_000_000;
 /// Longer than any call or limit window; a longer time is a wrong unit.
@@ -41,7 +43,7 @@ pub(super) fn check(config: &LimitConfig) -> Result<(), ConfigError> {
     for (n, pool) in config.pools.iter().enumerate() {
         check_pool(&Section(format!("pools[{n}].")), pool)?;
     }
-    Ok(())
+    assumed::check_assumed(config)
 }
 
 fn check_base(config: &LimitConfig) -> Result<(), ConfigError> {
@@ -283,9 +285,7 @@ impl Section {
                 return self.refuse(&key, per_minute, format!("1 to {MAX_PER_MINUTE}; for no such bound leave it out"));
             }
             let needed = if dimension == Dimension::Requests { 1.0 } else { f64::from(quota.max_output) };
-            #[expect(clippy::cast_precision_loss, reason = "checked to be far below 2^52 just now")]
-            let held = per_minute as f64 / 60.0 * quota.burst.as_secs_f64();
-            if dimension != Dimension::InputTokens && held < needed {
+            if dimension != Dimension::InputTokens && quota.held(per_minute) < needed {
                 let allowed = format!("with a `burst` that holds one call of `max_output` ({needed}) at least");
                 return self.refuse(&key, per_minute, allowed);
             }

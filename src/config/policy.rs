@@ -127,7 +127,7 @@ impl Policy {
 
     pub(crate) fn charging(&self, lane: &LaneKey) -> Charging {
         let mut quotas = self.quotas(lane);
-        let follows = quotas.clone().any(|quota| quota.follow_headers == FollowHeaders::On);
+        let follows = quotas.clone().any(|quota| quota.follow_headers != FollowHeaders::Off);
         Charging {
             unsaid_output: quotas.next().map_or(0, |quota| quota.max_output),
             follow_headers: if follows { FollowHeaders::On } else { FollowHeaders::Off },

@@ -44,8 +44,7 @@ use crate::limiter::key::Kind;
 /// # Errors
 ///
 /// Refused are an empty pattern, a cap of 0 (leave the entry out for no cap) unless a controller finds the limit or there
-/// is a quota, settings
-/// of a controller that can never work, and a reserve above the cap.
+/// is a quota, settings of a controller that can never work, and a reserve above the cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolLimit {
@@ -84,6 +83,11 @@ impl PoolLimit {
 
     /// What all lanes of the pool may use per minute together: charged beside what each lane may use. `max_output` and
     /// `when_short` are those of the lane's own quota, if it has one.
+    ///
+    /// A lane whose `max_output` is more than this quota can ever hold could admit no call that does not say how long its
+    /// answer may be. That is refused when the limiter is built where it is certain: all lanes of an override are of this pool,
+    /// or all of the pool have that `max_output`. Where patterns merely overlap, the lane may never be; if it comes to be, such
+    /// calls are refused as [`RejectKind::TooLarge`](crate::RejectKind::TooLarge).
     #[must_use]
     pub fn quota(self, quota: Quota) -> Self {
         Self { quota: Some(quota), ..self }

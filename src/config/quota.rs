@@ -36,8 +36,9 @@ use crate::engine::quota::{FollowHeaders, QuotaPolicy, WhenShort};
 ///
 /// # Errors
 ///
-/// Refused are a quota without any dimension, a dimension of 0, and one that with its `burst` could not hold one call of
-/// `max_output` tokens.
+/// Refused are a quota without any dimension, a dimension of 0, one that with its `burst` could not hold one call of
+/// `max_output` tokens, and a `max_output` that the quota of a [pool](crate::PoolLimit::quota) could not hold, if it is certain
+/// that the two meet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quota {
@@ -66,6 +67,9 @@ pub struct Quota {
     /// use the same account may have had their share. Default: it is not. Read are `x-ratelimit-remaining-requests` and
     /// `-tokens`, and `anthropic-ratelimit-requests-remaining`, `-tokens-remaining`, `-input-tokens-remaining` and
     /// `-output-tokens-remaining`, each in the dimension of its name.
+    ///
+    /// With [`FollowHeaders::Limits`] also the limits themselves, `x-ratelimit-limit-*` and `anthropic-ratelimit-*-limit`, as
+    /// units per minute.
     pub follow_headers: FollowHeaders,
 }
 
@@ -87,6 +91,12 @@ impl Default for Quota {
 impl Quota {
     pub(super) fn per_minute(&self) -> [Option<u64>; 4] {
         [self.requests_per_minute, self.tokens_per_minute, self.input_tokens_per_minute, self.output_tokens_per_minute]
+    }
+
+    /// The most that a budget of so much per minute holds.
+    #[expect(clippy::cast_precision_loss, reason = "what may be set is far below 2^52")]
+    pub(super) fn held(&self, per_minute: u64) -> f64 {
+        per_minute as f64 / 60.0 * self.burst.as_secs_f64()
     }
 
     pub(crate) fn policy(&self) -> QuotaPolicy {

@@ -18,6 +18,7 @@ use super::steering::Steering;
 use super::time::Time;
 use super::totals::Totals;
 use super::valve::{Valve, ValveView};
+use super::waits::Waits;
 use super::window::Window;
 
 /// A lane is called saturated when something has waited in it without a break for this long.
@@ -40,6 +41,7 @@ pub(crate) struct Lane {
     /// Somebody wants to hear of its calls, or they are charged or held back: kept by the pool, for every call to ask.
     pub(super) is_followed: bool,
     pub(super) totals: Totals,
+    pub(super) waits: Waits,
     /// Since the first call with a deadline had to wait here.
     pub(super) past: Option<Box<Past>>,
     queued_since: Option<Time>,
@@ -63,6 +65,8 @@ pub(crate) struct LaneView {
     /// Of its own budgets per minute.
     pub(crate) quota: Option<QuotaView>,
     pub(crate) totals: Totals,
+    /// By what calls waited for.
+    pub(crate) waited: [Duration; 4],
 }
 
 impl Lane {
@@ -79,6 +83,7 @@ impl Lane {
             retries: Retries::new(None),
             is_followed: false,
             totals: Totals::default(),
+            waits: Waits::default(),
             past: None,
             queued_since: None,
             listed_at: None,
@@ -152,7 +157,9 @@ impl Lane {
 
     #[inline]
     pub(super) fn note_queue(&mut self, now: Time) {
-        if self.queue.waiting() == 0 {
+        let waiting = self.queue.waiting();
+        self.waits.note_waiting(waiting, now);
+        if waiting == 0 {
             self.queued_since = None;
         } else {
             self.queued_since.get_or_insert(now);
@@ -190,6 +197,7 @@ impl Lane {
             breaker: self.breaker.state(now),
             quota: self.quota.as_mut().map(|quota| quota.view(now)),
             totals: self.totals,
+            waited: self.waits.spent(now),
         }
     }
 }

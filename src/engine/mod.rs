@@ -50,4 +50,5 @@ pub(crate) mod step;
 pub(crate) mod time;
 pub(crate) mod totals;
 pub(crate) mod valve;
+pub(crate) mod waits;
 pub(crate) mod window;

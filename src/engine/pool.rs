@@ -17,7 +17,9 @@ use super::queue::{Ask, Expiry, Found, Left, Next, Removed, WaiterId};
 use super::quota::{Quota, QuotaView, Spent};
 use super::slab::Slab;
 use super::steering::{Ending, Sending, Steering, Told};
-use super::step::{Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Request, Sight, Terms, Ticket, Whose};
+use super::step::{
+    Blocked, Dropped, Effects, Grant, LaneId, Look, Progress, Refusal, Request, Sight, Terms, Ticket, Whose,
+};
 use super::time::Time;
 use super::totals::Reason;
 use super::valve::{Valve, ValveView};
@@ -185,6 +187,9 @@ impl Pool {
         }
         let due_at = lane.valve.next_timeout(now).min(ask.expires_at);
         let (waiter, ahead) = lane.queue.enqueue(ask, waker, now);
+        if let Some(opens_at) = opens_at {
+            lane.waits.note_pause(opens_at, now);
+        }
         lane.note_queue(now);
         let is_listed = lane.listed_at.is_some();
         self.waiting += 1;
@@ -278,6 +283,7 @@ impl Pool {
     pub(crate) fn decline(&mut self, id: LaneId, waiter: WaiterId, waker: &Waker, now: Time, effects: &mut Effects) {
         let now = self.advance(now, effects);
         if let Some(class) = self.lane_mut(id).queue.decline(waiter, waker) {
+            self.lane_mut(id).note_queue(now);
             self.waiting += 1;
             self.give_back(id, class);
             let kept = self.lane(id).kept.of(waiter.index);
@@ -287,32 +293,38 @@ impl Pool {
         }
     }
 
-    /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if others may go because of it
-    /// (it holds a slot, or tokens kept everybody waiting), which takes a [`cancel`](Self::cancel). Asks for no time: what
-    /// was due meanwhile is due for the next step.
-    pub(crate) fn abandon(&mut self, id: LaneId, waiter: WaiterId, effects: &mut Effects) -> Option<bool> {
-        if self.is_charged(id) || self.lane_mut(id).queue.is_granted(waiter) {
+    /// A waiter without a slot goes away. Returns false if it was gone already, and `None` if others may go because of it, or
+    /// wait for something else (it holds a slot, or the lane is followed), which takes a [`cancel`](Self::cancel). `now` may be
+    /// left out unless the lane [asks for it](Self::asks_time); what was due meanwhile is due for the next step.
+    pub(crate) fn abandon(
+        &mut self,
+        id: LaneId,
+        waiter: WaiterId,
+        now: Option<Time>,
+        effects: &mut Effects,
+    ) -> Option<bool> {
+        if self.is_followed(id) || self.lane_mut(id).queue.is_granted(waiter) {
             return None;
         }
-        Some(self.leave(id, waiter, self.now, effects).0 == Left::Place)
+        Some(self.leave(id, waiter, now.map(|now| now.max(self.now)), effects).0 == Left::Place)
     }
 
     /// A waiter goes away. Returns false if it was gone already.
     pub(crate) fn cancel(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> bool {
         let now = self.advance(now, effects);
-        let (left, kept) = self.leave(id, waiter, now, effects);
+        let (left, kept) = self.leave(id, waiter, Some(now), effects);
         if let Left::Slot(class) = left {
             self.give_back(id, class);
             self.take_back(id, kept, now);
         }
-        if self.is_charged(id) || matches!(left, Left::Slot(_)) {
+        if self.is_followed(id) || matches!(left, Left::Slot(_)) {
             self.dispatch(id, now, effects);
         }
         left != Left::Nothing
     }
 
     /// Returns what it held, and what it would have been charged.
-    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Time, effects: &mut Effects) -> (Left, Kept) {
+    fn leave(&mut self, id: LaneId, waiter: WaiterId, now: Option<Time>, effects: &mut Effects) -> (Left, Kept) {
         let lane = self.lane_mut(id);
         let (left, waker) = lane.queue.cancel(waiter);
         if let Some(waker) = waker {
@@ -324,7 +336,9 @@ impl Pool {
             kept = lane.kept.forget(waiter.index);
             lane.retries.on_dropped(kept.asked.facts.attempt());
         }
-        lane.note_queue(now);
+        if let Some(now) = now {
+            lane.note_queue(now);
+        }
         self.unlist_if_empty(id);
         self.waiting -= u32::from(left == Left::Place);
         (left, kept)
@@ -380,6 +394,9 @@ impl Pool {
             (&mut self.lane_mut(id).valve, Whose::Lane(id))
         };
         valve.heed(verdict, grant.granted_at, bounds, luck, now, &mut effects.changes_of(whose));
+        if verdict.pause().is_some() {
+            self.note_no_slot(id, now);
+        }
         if verdict.pause().is_some() {
             self.expect_timeout(id, now);
         }
@@ -741,7 +758,12 @@ impl Pool {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane_mut(id);
         let open = pool_open.intersect(lane.valve.open_to(now));
-        let next = lane.next(open, now)?;
+        let Some(next) = lane.next(open, now) else {
+            if lane.is_followed {
+                self.note_no_slot(id, now);
+            }
+            return None;
+        };
         (!lane.is_followed || self.lets_go(id, next, now)).then_some(next)
     }
 
@@ -803,3 +825,4 @@ mod followed;
 mod foresight;
 #[cfg(test)]
 mod tests;
+mod waits;

@@ -27,6 +27,12 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The same in nanoseconds.
+    #[inline]
+    pub(crate) fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// The same in seconds.
     #[inline]
     #[expect(

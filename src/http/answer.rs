@@ -57,8 +57,8 @@ pub(crate) fn fate<B: Body>(head: &mut response::Parts, body: &B, is_head: bool,
         head.extensions.insert(admitted);
     }
     if permit.follows_headers() {
-        if let Some(left) = remaining(&head.headers) {
-            permit.note_remaining(left);
+        if let Some((left, of)) = remaining(&head.headers) {
+            permit.note_remaining(left, of);
         }
     }
     // An answer that is not a success gives its slot back at the head: retry layers keep such a response alive while they

@@ -12,6 +12,7 @@ use pin_project::pin_project;
 use super::classify::Classify;
 use super::error_body::Replay;
 use super::guard::Guard;
+use super::hangup::untaken;
 use super::watch::Watch;
 use crate::BoxError;
 use crate::engine::outcome::{Outcome, Verdict};
@@ -85,6 +86,8 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if self.permit.is_held() {
             let (verdict, reading) = self.watch.finish(self.verdict);
+            let untaken = untaken().tokens(self.permit.bytes(), reading.as_ref());
+            self.permit.note_after_hangup(untaken);
             let verdict = if self.watch.is_complete() { verdict } else { Outcome::Cancelled.into() };
             self.permit.end(verdict, reading);
         }

@@ -10,6 +10,7 @@ pub(crate) mod error_body;
 mod estimate;
 mod future;
 mod guard;
+mod hangup;
 mod lane_key;
 mod layer;
 mod model_scan;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use super::hangup::{Amount, drop_untaken};
 use crate::BoxError;
 
 /// Passes `body` on through a buffer of so many bytes. See [`Relay`].
@@ -44,6 +46,9 @@ where
 /// the slot. With [`consumer_timeout`](Self::consumer_timeout), a reader that leaves a full buffer alone for that long loses
 /// the answer: the upstream's body is closed, its slot is free, and the reader finds an [`Abandoned`] error should it come
 /// back.
+///
+/// What was read ahead of a reader that is gone, before the answer was over, is counted as
+/// [`tokens_after_hangup`](crate::LaneSnapshot::tokens_after_hangup): a smaller buffer makes it less.
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,10 +92,35 @@ impl Relay {
         B::Error: Into<BoxError>,
     {
         let bytes = self.bytes.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
-        let room = Arc::new(Semaphore::new(bytes));
+        let buffer = Arc::new(Buffer { bytes, room: Semaphore::new(bytes), given: Given::default() });
         let (frames, receiver) = unbounded_channel();
-        tokio::spawn(pump(Box::pin(body), frames, room.clone(), bytes, self.consumer_timeout));
-        RelayBody { frames: receiver, room, bytes }
+        tokio::spawn(pump(Box::pin(body), frames, buffer.clone(), self.consumer_timeout));
+        RelayBody { frames: receiver, buffer }
+    }
+}
+
+/// What the reader and the task behind it share.
+struct Buffer {
+    bytes: usize,
+    room: Semaphore,
+    given: Given,
+}
+
+/// Of the answer's data, what the reader was given.
+#[derive(Default)]
+struct Given {
+    bytes: AtomicU64,
+    pieces: AtomicU64,
+}
+
+impl Given {
+    fn note(&self, data: &impl Buf) {
+        self.bytes.fetch_add(data.remaining() as u64, Ordering::Relaxed);
+        self.pieces.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn amount(&self) -> Amount {
+        Amount { bytes: self.bytes.load(Ordering::Relaxed), pieces: self.pieces.load(Ordering::Relaxed) }
     }
 }
 
@@ -102,8 +132,7 @@ impl Relay {
 /// ```
 pub struct RelayBody<D> {
     frames: UnboundedReceiver<Result<Frame<D>, BoxError>>,
-    room: Arc<Semaphore>,
-    bytes: usize,
+    buffer: Arc<Buffer>,
 }
 
 /// The reader of a relayed body left a full buffer alone for too long, and the answer was given up.
@@ -142,7 +171,10 @@ impl<D: Buf> Body for RelayBody<D> {
         let this = self.get_mut();
         let polled = this.frames.poll_recv(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
-            this.room.add_permits(weight(frame, this.bytes));
+            this.buffer.room.add_permits(weight(frame, this.buffer.bytes));
+            if let Some(data) = frame.data_ref() {
+                this.buffer.given.note(data);
+            }
         }
         polled
     }
@@ -150,7 +182,7 @@ impl<D: Buf> Body for RelayBody<D> {
 
 impl<D> fmt::Debug for RelayBody<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RelayBody").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("RelayBody").field("bytes", &self.buffer.bytes).finish_non_exhaustive()
     }
 }
 
@@ -162,30 +194,47 @@ fn weight<D: Buf>(frame: &Frame<D>, bytes: usize) -> usize {
 async fn pump<B>(
     mut body: Pin<Box<B>>,
     frames: UnboundedSender<Result<Frame<B::Data>, BoxError>>,
-    room: Arc<Semaphore>,
-    bytes: usize,
+    buffer: Arc<Buffer>,
     consumer_timeout: Option<Duration>,
 ) where
     B: Body,
     B::Error: Into<BoxError>,
 {
+    let mut read = Amount::default();
+    let passed = pass_on(body.as_mut(), &frames, &buffer, consumer_timeout, &mut read).await;
+    // The connection is closed and the slot is free before anybody hears why.
+    drop_untaken(body, read.less(buffer.given.amount()));
+    if let Err(abandoned) = passed {
+        let _ = frames.send(Err(abandoned.into()));
+    }
+}
+
+/// Until the body ends or its reader does, and counts what it reads.
+async fn pass_on<B>(
+    mut body: Pin<&mut B>,
+    frames: &UnboundedSender<Result<Frame<B::Data>, BoxError>>,
+    buffer: &Buffer,
+    consumer_timeout: Option<Duration>,
+    read: &mut Amount,
+) -> Result<(), Abandoned>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
     loop {
-        let read = poll_fn(|cx| body.as_mut().poll_frame(cx));
-        let Some(Some(frame)) = while_heard(&frames, read).await else { return };
-        let Ok(frame) = frame.map_err(|error| frames.send(Err(error.into()))) else { return };
-        let weight = u32::try_from(weight(&frame, bytes)).unwrap_or(u32::MAX);
-        let Some(got_room) = while_heard(&frames, make_room(&room, weight, consumer_timeout)).await else { return };
-        match got_room {
-            Ok(taken) => taken.forget(),
-            Err(abandoned) => {
-                // The connection is closed and the slot is free before anybody hears why.
-                drop(body);
-                let _ = frames.send(Err(abandoned.into()));
-                return;
-            }
+        let next = poll_fn(|cx| body.as_mut().poll_frame(cx));
+        let Some(Some(frame)) = while_heard(frames, next).await else { return Ok(()) };
+        let Ok(frame) = frame.map_err(|error| frames.send(Err(error.into()))) else { return Ok(()) };
+        if let Some(data) = frame.data_ref() {
+            read.bytes += data.remaining() as u64;
+            read.pieces += 1;
         }
+        let weight = u32::try_from(weight(&frame, buffer.bytes)).unwrap_or(u32::MAX);
+        let got_room = while_heard(frames, make_room(&buffer.room, weight, consumer_timeout)).await;
+        let Some(taken) = got_room.transpose()? else { return Ok(()) };
+        taken.forget();
         if frames.send(Ok(frame)).is_err() {
-            return;
+            return Ok(());
         }
     }
 }

@@ -4,25 +4,33 @@ use http::HeaderMap;
 
 use crate::engine::quota::Dimension;
 
-/// OpenAI and those who speak like it have the first two, Anthropic the others.
-const NAMES: [(&str, Dimension); 6] = [
-    ("x-ratelimit-remaining-requests", Dimension::Requests),
-    ("x-ratelimit-remaining-tokens", Dimension::Tokens),
-    ("anthropic-ratelimit-requests-remaining", Dimension::Requests),
-    ("anthropic-ratelimit-tokens-remaining", Dimension::Tokens),
-    ("anthropic-ratelimit-input-tokens-remaining", Dimension::InputTokens),
-    ("anthropic-ratelimit-output-tokens-remaining", Dimension::OutputTokens),
+/// What is said by dimension; `None` where nothing is.
+type Figures = [Option<u64>; 4];
+
+/// What remains and of how much. OpenAI and those who speak like it have the first two, Anthropic the others.
+const NAMES: [(&str, &str, Dimension); 6] = [
+    ("x-ratelimit-remaining-requests", "x-ratelimit-limit-requests", Dimension::Requests),
+    ("x-ratelimit-remaining-tokens", "x-ratelimit-limit-tokens", Dimension::Tokens),
+    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-limit", Dimension::Requests),
+    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-limit", Dimension::Tokens),
+    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-limit", Dimension::InputTokens),
+    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-limit", Dimension::OutputTokens),
 ];
 
-/// By dimension; `None` if they say nothing. Of several figures for one, the least; what is no count is passed over.
-pub(super) fn remaining(headers: &HeaderMap) -> Option<[Option<u64>; 4]> {
-    let mut remaining = [None; 4];
-    for (name, dimension) in NAMES {
-        let counts = headers.get_all(name).iter().filter_map(|value| count(value.as_bytes()));
-        let known = &mut remaining[dimension as usize];
-        *known = counts.chain(*known).min();
+/// What remains, and of how much; `None` if neither is said. Of several figures for one, the least; what is no count is
+/// passed over.
+pub(super) fn remaining(headers: &HeaderMap) -> Option<(Figures, Figures)> {
+    let (mut left, mut of) = ([None; 4], [None; 4]);
+    for (remaining, limit, dimension) in NAMES {
+        note(headers, remaining, &mut left[dimension as usize]);
+        note(headers, limit, &mut of[dimension as usize]);
     }
-    remaining.iter().any(Option::is_some).then_some(remaining)
+    left.iter().chain(&of).any(Option::is_some).then_some((left, of))
+}
+
+fn note(headers: &HeaderMap, name: &str, known: &mut Option<u64>) {
+    let counts = headers.get_all(name).iter().filter_map(|value| count(value.as_bytes()));
+    *known = counts.chain(*known).min();
 }
 
 /// Digits alone: gateways say -1 for "unlimited", and a sign, a fraction or a unit is no count that can be trusted.
@@ -37,7 +45,11 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn said(headers: &[(&'static str, &str)]) -> Option<[Option<u64>; 4]> {
+    fn said(headers: &[(&'static str, &str)]) -> Option<Figures> {
+        read(headers).map(|(left, _)| left)
+    }
+
+    fn read(headers: &[(&'static str, &str)]) -> Option<(Figures, Figures)> {
         let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
         let mut map = HeaderMap::new();
         for (name, text) in headers {
@@ -68,6 +80,23 @@ mod tests {
     }
 
     #[test]
+    fn each_provider_is_heard_in_what_it_allows() {
+        let of = |headers: &[(&'static str, &str)]| read(headers).map(|(_, of)| of);
+        let openai = [("x-ratelimit-limit-requests", "60"), ("x-ratelimit-limit-tokens", "150000")];
+        assert_eq!(of(&openai), Some([Some(60), Some(150_000), None, None]));
+        let anthropic = [
+            ("anthropic-ratelimit-requests-limit", "50"),
+            ("anthropic-ratelimit-tokens-limit", "90000"),
+            ("anthropic-ratelimit-input-tokens-limit", "80000"),
+            ("anthropic-ratelimit-output-tokens-limit", "10000"),
+        ];
+        assert_eq!(of(&anthropic), Some([Some(50), Some(90_000), Some(80_000), Some(10_000)]));
+        for value in ["", "-1", "NaN", "inf", "1e9", "unlimited", "99999999999999999999999"] {
+            assert_eq!(of(&[("x-ratelimit-limit-tokens", value)]), None, "{value}");
+        }
+    }
+
+    #[test]
     fn what_is_no_count_is_passed_over() {
         let name = "x-ratelimit-remaining-requests";
         let long = "9".repeat(10_000);
@@ -76,7 +105,7 @@ mod tests {
         {
             assert_eq!(said(&[(name, value)]), None, "{value}");
         }
-        assert_eq!(said(&[("x-ratelimit-limit-requests", "60"), ("x-ratelimit-reset-requests", "1s")]), None);
+        assert_eq!(said(&[("x-ratelimit-used-requests", "60"), ("x-ratelimit-reset-requests", "1s")]), None);
         assert_eq!(said(&[(name, " 00012 ")]), Some([Some(12), None, None, None]));
     }
 }

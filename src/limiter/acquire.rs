@@ -359,8 +359,10 @@ impl Drop for Acquire {
 
 fn leave(lane: &LaneInner, ticket: Ticket) {
     let was_there = lane.pool.step(lane, |state, effects| {
-        let abandoned = state.engine.abandon(lane.id, ticket.id, effects);
-        abandoned.unwrap_or_else(|| state.engine.cancel(lane.id, ticket.id, clock::now(), effects))
+        let now = state.engine.asks_time(lane.id).then(clock::now);
+        let abandoned = state.engine.abandon(lane.id, ticket.id, now, effects);
+        let cancel = || state.engine.cancel(lane.id, ticket.id, now.unwrap_or_else(clock::now), effects);
+        abandoned.unwrap_or_else(cancel)
     });
     if was_there {
         lane.report_abandoned();

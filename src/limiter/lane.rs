@@ -193,6 +193,12 @@ impl LaneInner {
         self.meters.used(usage);
     }
 
+    #[cold]
+    pub(super) fn report_after_hangup(&self, tokens: u64) {
+        self.reported.add_after_hangup(tokens);
+        self.meters.after_hangup(tokens);
+    }
+
     #[inline]
     pub(super) fn report_spent(&self, spent: Spent) {
         if !spent.is_nothing() {

@@ -154,16 +154,28 @@ impl Permit {
         self.bytes = self.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
+    /// Of the answer's body.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.into()
+    }
+
+    /// So many tokens of the answer came, and reached nobody: the caller is gone.
+    pub(crate) fn note_after_hangup(&self, tokens: u64) {
+        if let Some(lane) = self.lane.as_ref().filter(|_| tokens > 0) {
+            lane.report_after_hangup(tokens);
+        }
+    }
+
     /// Some budget wants to hear what the provider says remains.
     #[inline]
     pub(crate) fn follows_headers(&self) -> bool {
         self.lane.as_ref().is_some_and(|lane| lane.follows_headers())
     }
 
-    /// The provider says now how much remains, by dimension. Budgets hear of it when the call ends, after they got back what
+    /// The provider says now how much remains, and of how much, by dimension. Budgets hear of it when the call ends, after they got back what
     /// it did not use.
-    pub(crate) fn note_remaining(&mut self, left: [Option<u64>; 4]) {
-        self.remaining = Some(Box::new(Remaining { said_at: clock::now(), left }));
+    pub(crate) fn note_remaining(&mut self, left: [Option<u64>; 4], of: [Option<u64>; 4]) {
+        self.remaining = Some(Box::new(Remaining { said_at: clock::now(), left, of }));
     }
 
     /// False when the limiter is off.

@@ -408,6 +408,12 @@ impl State {
     fn tell(&mut self, lane: &LaneInner) -> Shifted {
         let figures = self.engine.figures(lane.id);
         let told = std::mem::replace(&mut self.lanes[lane.id.index()].told, figures);
-        lane.meters.shift(told, figures)
+        let shifted = lane.meters.shift(told, figures);
+        if told.waiting != [0; 3] {
+            if let Some(seconds) = self.engine.waited(lane.id) {
+                return lane.meters.shift_waited(seconds, shifted);
+            }
+        }
+        shifted
     }
 }

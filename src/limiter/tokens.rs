@@ -9,6 +9,7 @@ pub(crate) struct ReportedTokens {
     input: AtomicU64,
     output: AtomicU64,
     unknown: AtomicU64,
+    after_hangup: AtomicU64,
 }
 
 /// The same at one moment.
@@ -18,6 +19,8 @@ pub(crate) struct TokenTotals {
     pub(crate) output: u64,
     /// Answers that reported neither.
     pub(crate) unknown: u64,
+    /// Of output that reached nobody.
+    pub(crate) after_hangup: u64,
 }
 
 impl ReportedTokens {
@@ -30,8 +33,17 @@ impl ReportedTokens {
         self.output.fetch_add(usage.output_tokens.unwrap_or(0), Ordering::Relaxed);
     }
 
+    pub(super) fn add_after_hangup(&self, tokens: u64) {
+        self.after_hangup.fetch_add(tokens, Ordering::Relaxed);
+    }
+
     pub(super) fn totals(&self) -> TokenTotals {
         let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        TokenTotals { input: read(&self.input), output: read(&self.output), unknown: read(&self.unknown) }
+        TokenTotals {
+            input: read(&self.input),
+            output: read(&self.output),
+            unknown: read(&self.unknown),
+            after_hangup: read(&self.after_hangup),
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics::with_local_recorder;
@@ -51,7 +53,8 @@ fn histogram(values: &[f64]) -> DebugValue {
 fn raised(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
     let count = |value| if let DebugValue::Counter(count) = value { Some(count) } else { None };
     let counters = series(snapshotter).into_iter().filter_map(|(name, value)| Some((name, count(value)?)));
-    counters.filter(|(name, count)| *count > 0 && name != "llm_usage_unknown_total{}").collect()
+    let is_of_calls = |name: &str| name != "llm_usage_unknown_total{}" && !name.starts_with("llm_wait_seconds_total");
+    counters.filter(|(name, count)| *count > 0 && is_of_calls(name)).collect()
 }
 
 #[test]
@@ -79,6 +82,7 @@ fn one_call_tells_its_whole_story() {
             ("llm_limit{}", gauge(2.0)),
             ("llm_outcomes_total{outcome=success}", DebugValue::Counter(1)),
             ("llm_tokens_input_total{}", DebugValue::Counter(8)),
+            ("llm_tokens_after_hangup_total{}", DebugValue::Counter(0)),
             ("llm_tokens_output_total{}", DebugValue::Counter(3)),
             ("llm_usage_unknown_total{}", DebugValue::Counter(0)),
         ];
@@ -120,6 +124,36 @@ fn gauges_and_waits_are_told_by_class() {
         let series = self::series(&snapshotter);
         assert_eq!(series["llm_inflight{}"], gauge(0.0));
         assert_eq!(series["llm_queue_depth{priority=bulk}"], gauge(0.0));
+    });
+}
+
+#[test]
+fn seconds_of_waiting_are_told_by_what_was_waited_for() {
+    recorded(|snapshotter| async move {
+        let limiter = limiter(1);
+        let is_first = Arc::new(AtomicBool::new(true));
+        let client = client(&limiter, move |_| {
+            let is_first = is_first.swap(false, Ordering::Relaxed);
+            async move {
+                sleep(3.0).await;
+                Ok(if is_first { busy("10") } else { ok(Script::new([])) })
+            }
+        });
+        let calls = [spawned(&client, chat()).await, spawned(&client, chat()).await, spawned(&client, chat()).await];
+        sleep(2.0).await;
+        assert_eq!(lane(&limiter).waited_s, BTreeMap::from([("slot", 4.0)]), "those who wait now");
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        // Two for the first, which is refused; then both for the pause, which is up to a second longer; then one for the other.
+        let waited = lane(&limiter).waited_s;
+        assert!((9.0..10.1).contains(&waited["slot"]) && (20.0..22.1).contains(&waited["pause"]), "{waited:?}");
+        let series = series(&snapshotter);
+        for (cause, seconds) in waited {
+            let name = format!("llm_wait_seconds_total{{cause={cause}}}");
+            let DebugValue::Counter(told) = series[&name] else { panic!("{name} is a counter") };
+            assert!((seconds - 1.0..=seconds).contains(&f64::from(u32::try_from(told).unwrap())), "{name}: {told}");
+        }
     });
 }
 

@@ -1,5 +1,7 @@
 //! Budgets per minute over the layer: what a request is charged, and what each ending gives back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -376,11 +378,12 @@ async fn left_after(follow_headers: FollowHeaders, code: u16, headers: &'static 
 // T5.
 #[tokio::test(start_paused = true)]
 async fn headers_lower_a_budget_that_follows_them_and_never_raise_it() {
-    use FollowHeaders::{Off, On};
+    use FollowHeaders::{Limits, Off, On};
     let low: &[_] = &[("x-ratelimit-remaining-tokens", "700"), ("x-ratelimit-remaining-requests", "3")];
     assert_eq!(left_after(On, 200, low).await, 700);
     assert_eq!(left_after(On, 400, low).await, 700, "on any answer, and what comes back does not raise it");
     assert_eq!(left_after(On, 429, low).await, 700);
+    assert_eq!(left_after(Limits, 200, low).await, 700);
     assert_eq!(left_after(Off, 200, low).await, FULL - 120);
     assert_eq!(left_after(On, 200, &[("anthropic-ratelimit-tokens-remaining", "0")]).await, 0);
     assert_eq!(left_after(On, 200, &[("x-ratelimit-remaining-tokens", "999999")]).await, FULL - 120);
@@ -409,4 +412,46 @@ async fn what_was_said_at_the_head_of_a_stream_has_grown_by_its_end() {
     });
     read(send_query(&client, asking_for(400)).await.unwrap()).await.unwrap();
     assert_eq!(left(&limiter), 700 + 10 * 100);
+}
+
+const NAMED: &str = "x-ratelimit-limit-tokens";
+
+// T5.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_answers_name_is_the_size_of_the_budget_and_never_above_what_is_configured() {
+    use FollowHeaders::{Limits, On};
+    assert_eq!(left_after(Limits, 200, &[(NAMED, "3000")]).await, 3_000);
+    assert_eq!(left_after(Limits, 429, &[("anthropic-ratelimit-tokens-limit", "3000")]).await, 3_000);
+    assert_eq!(left_after(Limits, 200, &[(NAMED, "3000"), ("x-ratelimit-remaining-tokens", "7")]).await, 7);
+    assert_eq!(left_after(Limits, 200, &[(NAMED, "999999")]).await, FULL - 120);
+    assert_eq!(left_after(On, 200, &[(NAMED, "3000")]).await, FULL - 120);
+}
+
+/// Hostile figures for each answer: the calls go on, at a tenth of the rate at worst, and at the whole once they stop.
+#[tokio::test(start_paused = true)]
+async fn no_limit_that_answers_name_stops_a_lane() {
+    for named in ["0", "1", "-1", "NaN", "five", "1e-9", "18446744073709551615", "99999999999999999999999"] {
+        let limiter = metered(Quota { follow_headers: FollowHeaders::Limits, ..tokens() });
+        let hostile = Arc::new(AtomicBool::new(true));
+        let client = answering(&limiter, {
+            let hostile = hostile.clone();
+            move |_| {
+                let mut response = ok(events(&[CHUNK, USAGE, DONE]));
+                if hostile.load(Ordering::Relaxed) {
+                    response.headers_mut().insert(NAMED, named.parse().unwrap());
+                }
+                response
+            }
+        });
+        let start = now();
+        for _ in 0..20 {
+            read(send_query(&client, asking_for(900)).await.unwrap()).await.unwrap();
+        }
+        // 20 calls that use 120 of 600 at least; one of 1,000 goes when all of these are there.
+        assert!(since(start) < 20.0 * 70.0, "{named}: {} s", since(start));
+        assert!(budget(&limiter).size_percent >= 10, "{named}");
+        hostile.store(false, Ordering::Relaxed);
+        sleep(301.0).await;
+        assert_eq!((budget(&limiter).size_percent, left(&limiter) > 600), (100, true), "{named}");
+    }
 }

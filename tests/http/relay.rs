@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body_util::BodyExt;
-use tower_inflight::{Abandoned, Relay, bounded_relay};
+use tower_inflight::{Abandoned, Relay, RelayBody, bounded_relay};
 
 use crate::support::*;
 
@@ -101,4 +102,59 @@ async fn a_reader_that_leaves_takes_the_answer_with_it() {
         settled().await;
         assert_idle(&limiter);
     }
+}
+
+const EVENT: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}],\"usage\":null}\n\n";
+
+/// After a reader took so many events of an endless answer, through a buffer for four more, and left.
+async fn tokens_after(event: &'static str, taken: usize, leave: impl AsyncFnOnce(RelayBody<Bytes>)) -> (u64, u64) {
+    let limiter = limiter(1);
+    let client = answering(&limiter, move |_| ok(Script::new((0..1_000).map(|_| data(event)))));
+    let reply = send(&client).await.unwrap();
+    // Wrappers of anybody's may be in between.
+    let body = reply.into_body().map_frame(|frame| frame).boxed_unsync();
+    let relay = Relay::new(4 * event.len()).consumer_timeout(Duration::from_secs(30));
+    let mut body = relay.spawn(body);
+    for _ in 0..taken {
+        body.frame().await.unwrap().unwrap();
+    }
+    settled().await;
+    leave(body).await;
+    settled().await;
+    assert_idle(&limiter);
+    let lane = lane(&limiter);
+    (lane.tokens_after_hangup, lane.outcomes["cancelled"])
+}
+
+// O1: tokens delivered after the caller hung up.
+#[tokio::test(start_paused = true)]
+async fn what_was_read_ahead_for_a_reader_that_left_is_counted() {
+    let leave = async |body| drop(body);
+    assert_eq!(tokens_after(EVENT, 0, leave).await, (5, 1), "four in the buffer, and one in hand");
+    assert_eq!(tokens_after(EVENT, 7, leave).await, (5, 1));
+    assert_eq!(tokens_after(PIECE, 7, leave).await, (5, 1), "pieces, where nobody knows their tokens");
+    let stay = async |body| {
+        sleep(31.0).await;
+        drop(body);
+    };
+    assert_eq!(tokens_after(EVENT, 7, stay).await, (5, 1), "one that was given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_comes_after_a_reader_that_took_all_or_that_leaves_an_answer_without_a_relay() {
+    let limiter = limiter(1);
+    let events = || ok(Script::new([data(EVENT), data(EVENT), data("data: [DONE]\n\n")]));
+    let client = answering(&limiter, move |_| events());
+    let body = bounded_relay(send(&client).await.unwrap().into_body(), 10_000);
+    body.collect().await.unwrap();
+    let body = bounded_relay(send(&client).await.unwrap().into_body(), 10_000);
+    settled().await;
+    drop(body);
+    settled().await;
+    let mut reply = send(&client).await.unwrap();
+    reply.body_mut().frame().await.unwrap().unwrap();
+    drop(reply);
+    assert_idle(&limiter);
+    assert_eq!(lane(&limiter).tokens_after_hangup, 0);
 }

@@ -60,7 +60,7 @@ async fn every_dimension_that_is_limited_is_charged_and_shown_and_no_other() {
     drop(send(&limiter, 1, 1));
     let json = serde_json::to_value(limiter.snapshot()).unwrap();
     let keys: Vec<_> = json["lanes"][0]["quota"].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(keys, ["tokens_admitted", "tokens_beyond", "tokens_left", "tokens_refunded"]);
+    assert_eq!(keys, ["size_percent", "tokens_admitted", "tokens_beyond", "tokens_left", "tokens_refunded"]);
     let json = serde_json::to_value(limiter_without_quota().snapshot()).unwrap();
     assert!(json["lanes"][0].get("quota").is_none());
 }

@@ -22,7 +22,7 @@ fn text_of_every_setting_of_a_quota_reads_back_the_same() {
         burst: 10 * SECOND,
         max_output: 1_000,
         when_short: WhenShort::Refuse,
-        follow_headers: FollowHeaders::On,
+        follow_headers: FollowHeaders::Limits,
     };
     let small = Quota { requests_per_minute: Some(1), ..Quota::default() };
     let config = LimitConfig {
@@ -46,7 +46,7 @@ fn unknown_key_or_word_of_a_quota_is_named_together_with_the_known_ones() {
     for (text, told) in [
         ("quota = { tokens_per_minut = 1 }", &["unknown field `tokens_per_minut`", "`tokens_per_minute`"][..]),
         ("quota = { when_short = 'drop' }", &["unknown variant `drop`", "`queue`", "`refuse`"]),
-        ("quota = { follow_headers = 'yes' }", &["unknown variant `yes`", "`off`", "`on`"]),
+        ("quota = { follow_headers = 'yes' }", &["unknown variant `yes`", "`off`", "`on`", "`limits`"]),
         ("quota = { burst = 60 }", &["expected a duration with units"]),
         ("quota = { tokens_per_minute = -1 }", &["invalid value", "-1"]),
         ("quota = { max_output = 1e3 }", &["expected u32"]),
@@ -137,4 +137,57 @@ fn a_lane_without_a_quota_of_its_own_goes_by_that_of_its_pool() {
     assert_eq!(policy.lane(&lane).admission.when_short, WhenShort::Refuse);
     assert_eq!(policy.charging(&lane).unsaid_output, 50);
     assert_eq!(policy.charging(&LaneKey::new("f", "m")), Charging::default());
+}
+
+/// A pool of `https://gw/*` that holds 3,000 tokens of answers, and the rest of a configuration.
+fn beside_a_small_pool(rest: &str) -> String {
+    format!(
+        "{rest}\n[[pools]]\nendpoint = 'https://gw/*'\nquota = {{ output_tokens_per_minute = 3000, max_output = 1 }}"
+    )
+}
+
+const LARGE: &str = "quota = { tokens_per_minute = 90000 }";
+
+#[test]
+fn what_a_lane_assumes_of_an_answer_is_refused_where_its_pool_can_never_hold_it() {
+    let allowed = "at most 3000, all that `pools[0].quota.output_tokens_per_minute` and its `burst` can hold";
+    assert_refused(&beside_a_small_pool(LARGE), "quota.max_output", "4096", allowed);
+    let lanes = [
+        "https://gw/v1|acme/smart",
+        "https://gw/v1|*",
+        "https://gw/v1/*",
+        "https://gw/*",
+        "https://gw/a*b",
+        "*",
+        "https://*",
+    ];
+    for lane in lanes {
+        let text = beside_a_small_pool(&format!("[[overrides]]\nlane = '{lane}'\n{LARGE}"));
+        assert_refused(&text, "overrides[0].quota.max_output", "4096", allowed);
+    }
+    let text = beside_a_small_pool("quota = { tokens_per_minute = 90000, max_output = 3001, burst = '30s' }");
+    assert_refused(&text, "quota.max_output", "3001", allowed);
+}
+
+#[test]
+fn what_a_lane_assumes_is_let_be_where_the_pool_holds_it_or_need_not_be_its_own() {
+    let small = "quota = { tokens_per_minute = 90000, max_output = 3000 }";
+    for rest in [
+        small.to_owned(),
+        // These patterns and the pool's may have no lane in common.
+        format!("[[overrides]]\nlane = '*|acme/smart'\n{LARGE}"),
+        format!("[[overrides]]\nlane = '*://gw/v1|*'\n{LARGE}"),
+        format!("[[overrides]]\nlane = 'https://other/*'\n{LARGE}"),
+        // Not charged for an answer, or of other pools.
+        format!("[[overrides]]\nlane = 'https://gw/v1|embed|embedding'\n{LARGE}"),
+        // A later entry decides.
+        format!("{LARGE}\n[[overrides]]\nlane = 'https://gw/*'\n{small}"),
+        format!("[[overrides]]\nlane = 'https://gw/v1|m'\n{LARGE}\n[[overrides]]\nlane = '*|m'\n{small}"),
+    ] {
+        compiled(&beside_a_small_pool(&rest));
+    }
+    let replaced = format!("{}\n[[pools]]\nendpoint = '*'\nmax_inflight = 9", beside_a_small_pool(LARGE));
+    compiled(&replaced);
+    let of_another_kind = beside_a_small_pool(LARGE).replace("[[pools]]", "[[pools]]\nkind = 'embedding'");
+    compiled(&of_another_kind);
 }

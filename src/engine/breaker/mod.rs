@@ -240,6 +240,14 @@ impl Breaker {
         }
     }
 
+    /// For how long its probes may still be out, where all are and nobody is let in meanwhile; `None` unless it is so.
+    pub(super) fn probes_left(&self, now: Time) -> Option<Duration> {
+        match &self.phase {
+            Phase::HalfOpen(round) if !self.admits(now) => Some(round.next_overdue(now).since(now)),
+            _ => None,
+        }
+    }
+
     /// When more may pass without anything else happening: when it becomes half-open, or a probe is overdue.
     pub(super) fn next_timeout(&self, now: Time) -> Time {
         match &self.phase {

@@ -111,7 +111,7 @@ impl Pool {
             }
             // Last: what comes back of a refused call is no more than what the provider says there is.
             if let Some(remaining) = &ending.remaining {
-                quota.lower_to(**remaining, now);
+                quota.heed(**remaining, now);
             }
         }
         Spent::of(charged, used.tokens)

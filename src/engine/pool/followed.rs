@@ -14,6 +14,7 @@ use crate::engine::steering::Ending;
 use crate::engine::step::{Blocked, Effects, Grant, LaneId, Request, Whose};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
+use crate::engine::waits::WaitsFor;
 
 impl Pool {
     /// Puts another breaker policy in force for a lane, or none.
@@ -35,6 +36,9 @@ impl Pool {
         let is_guarded = lane.breaker.is_on() || lane.retries.is_on();
         let is_followed = is_guarded || self.is_steered(id) || self.is_charged(id);
         self.lane_mut(id).is_followed = is_followed;
+        if !is_followed {
+            self.note_no_slot(id, self.now);
+        }
     }
 
     pub(super) fn note_all_followed(&mut self) {
@@ -67,6 +71,9 @@ impl Pool {
             self.lane_mut(id).retries.on_dropped(attempt);
             // What fits now is possible, so only who does not go is asked.
             self.check_possible(id, request.asked.tokens)?;
+        } else if self.waiting > 0 {
+            // Nobody goes, but they may wait for something else now.
+            self.dispatch(id, now, effects);
         }
         granted
     }
@@ -103,7 +110,12 @@ impl Pool {
     #[cold]
     pub(super) fn lets_go(&mut self, id: LaneId, next: Next, now: Time) -> bool {
         let lane = self.lane(id);
-        lane.breaker.admits(now) && (lane.quota.is_none() || self.fits_lane(id, next, now))
+        let is_let_in = lane.breaker.admits(now);
+        let goes = is_let_in && (lane.quota.is_none() || self.fits_lane(id, next, now));
+        // One that goes waits no more, unless the pool is short of tokens.
+        let cause = if is_let_in { WaitsFor::Tokens } else { WaitsFor::Breaker };
+        self.lane_mut(id).waits.note_cause(cause, now);
+        goes
     }
 
     /// A waiter that is granted a slot is charged, and let in by the breaker, with it.

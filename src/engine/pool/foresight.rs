@@ -13,8 +13,8 @@ impl Pool {
     /// What is to be expected of a call that has to wait, if that ends after its deadline.
     ///
     /// Of what may hold it up, what takes longest counts: the lane's slots, the pool's, or tokens of either; each after the
-    /// pause. As far as known: of the pool's slots nobody knows how long calls of other lanes hold them, and of tokens, those
-    /// ahead are taken to use what calls have used lately.
+    /// pause, and after the time until the breaker lets somebody in. As far as known: of the pool's slots nobody knows how long
+    /// calls of other lanes hold them, and of tokens, those ahead are taken to use what calls have used lately.
     #[cold]
     pub(crate) fn foresee_miss(
         &mut self,
@@ -37,6 +37,7 @@ impl Pool {
             // The pause alone is too long, and is the better reason.
             return None;
         }
+        let opens_at = opens_at.max(now + self.lane(id).breaker.time_left(now).unwrap_or_default());
         let wait = self.foresee_wait(id, &known, request, arrived_at, opens_at.since(now), now);
         let is_missed = now + wait.least.saturating_add(known.service) > deadline;
         is_missed.then_some(Foreseen { wait: wait.expected, service: known.service })
@@ -67,6 +68,10 @@ impl Pool {
             wait = wait.and(known.wait(shared, Priority::Interactive, ahead_in_pool, blocked));
         }
         let lane = self.lane_mut(id);
+        if let Some(overdue) = lane.breaker.probes_left(now) {
+            // They end as calls do, or are given up; and any moment may be the one.
+            wait = wait.and(Wait { expected: overdue.min(known.service), least: Duration::ZERO });
+        }
         if let Some(quota) = &mut lane.quota {
             wait = wait.and(Wait::of(quota.fits_after(ahead, known.used, asked.tokens, now).since(now)));
         }

@@ -8,6 +8,7 @@ mod order;
 mod random;
 mod shared;
 mod steered;
+mod waited;
 mod world;
 
 use std::task::Waker;

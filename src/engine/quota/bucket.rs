@@ -9,37 +9,86 @@ const CUT: f64 = 0.9;
 const LEAST: f64 = 0.1;
 /// A rate that was cut comes back by a tenth per minute: as slowly as providers' own windows roll.
 const RECOVERY_PER_S: f64 = 0.1 / 60.0;
+/// A size that the provider named counts for this long: a lane in use hears it anew with each answer.
+pub(super) const KEPT: Duration = Duration::from_secs(300);
 
 const MINUTE: f64 = 60.0;
 
 /// Units, where a unit is a request or a token. Below zero, what was used beyond its estimate is repaid first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
-    capacity: f64,
-    per_s: f64,
+    configured: Size,
+    /// In force: less where the provider named less.
+    size: Size,
+    /// `NEVER`: it is the configured one.
+    sized_until: Time,
     balance: f64,
     /// Of the rate in force, from `LEAST` to 1; grows back.
     part: f64,
     at: Time,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Size {
+    capacity: f64,
+    per_s: f64,
+}
+
+impl Size {
+    fn of(per_minute: u64, burst: Duration) -> Self {
+        let per_s = units(per_minute) / MINUTE;
+        Self { capacity: (per_s * burst.as_secs_f64()).max(1.0), per_s }
+    }
+}
+
 impl Bucket {
     /// Full, and filled by `per_minute`. It holds what comes in `burst`, and never less than one unit.
     pub(crate) fn new(per_minute: u64, burst: Duration, now: Time) -> Self {
-        let per_s = units(per_minute) / MINUTE;
-        let capacity = (per_s * burst.as_secs_f64()).max(1.0);
-        Self { capacity, per_s, balance: capacity, part: 1.0, at: now }
+        let size = Size::of(per_minute, burst);
+        Self { configured: size, size, sized_until: Time::NEVER, balance: size.capacity, part: 1.0, at: now }
     }
 
-    /// Another size. What is in it stays, as far as it fits.
+    /// Configured anew. What is in it stays, as far as it fits.
     pub(crate) fn resize(&mut self, per_minute: u64, burst: Duration, now: Time) {
         self.fill(now);
-        let Self { capacity, per_s, .. } = Self::new(per_minute, burst, now);
-        *self = Self { capacity, per_s, balance: self.balance.min(capacity), ..*self };
+        let size = Size::of(per_minute, burst);
+        let balance = self.balance.min(size.capacity);
+        *self = Self { configured: size, size, sized_until: Time::NEVER, balance, ..*self };
     }
 
+    /// The provider said then that it admits so many per minute, which is heeded as far as it is less than configured. It
+    /// may be nonsense: nine tenths are the most that it can take away, and not for ever.
+    pub(crate) fn size_to(&mut self, per_minute: u64, said_at: Time, now: Time) {
+        self.fill(now);
+        let is_outdated = said_at + KEPT <= now || (self.is_sized() && said_at + KEPT < self.sized_until);
+        // Who admits nothing answers nothing.
+        if per_minute == 0 || is_outdated {
+            return;
+        }
+        let part = (units(per_minute) / (self.configured.per_s * MINUTE)).max(LEAST);
+        if part >= 1.0 {
+            (self.size, self.sized_until) = (self.configured, Time::NEVER);
+            return;
+        }
+        let Size { capacity, per_s } = self.configured;
+        self.size = Size { capacity: (capacity * part).max(1.0), per_s: per_s * part };
+        self.sized_until = said_at + KEPT;
+        self.balance = self.balance.min(self.size.capacity);
+    }
+
+    fn is_sized(&self) -> bool {
+        self.sized_until != Time::NEVER
+    }
+
+    /// Of the configured rate, as the provider has it.
+    pub(crate) fn size(&mut self, now: Time) -> f64 {
+        self.fill(now);
+        self.size.per_s / self.configured.per_s
+    }
+
+    /// As configured.
     pub(crate) fn capacity(&self) -> f64 {
-        self.capacity
+        self.configured.capacity
     }
 
     pub(crate) fn balance(&mut self, now: Time) -> f64 {
@@ -47,15 +96,37 @@ impl Bucket {
         self.balance
     }
 
+    /// Nothing was used and nothing was said that is to be remembered.
+    pub(crate) fn is_full(&mut self, now: Time) -> bool {
+        self.balance(now) >= self.configured.capacity
+    }
+
     /// A large charge may empty it, and none may ask for more than it holds.
     pub(crate) fn could_hold(&self, charge: u32) -> bool {
-        f64::from(charge) <= self.capacity
+        f64::from(charge) <= self.configured.capacity
     }
 
     /// When so many units will be there, if nobody takes any before. Now, if they are.
     pub(crate) fn fits_at(&mut self, charge: u32, now: Time) -> Time {
+        self.fits_after(0, charge, now)
+    }
+
+    /// The same for a charge after others that are taken before.
+    pub(crate) fn fits_after(&mut self, before: u32, charge: u32, now: Time) -> Time {
         self.fill(now);
-        let missing = f64::from(charge) - self.balance;
+        let fits_at = self.fits_in_this_size(before, charge, now);
+        if fits_at < self.sized_until || !self.is_sized() {
+            return fits_at;
+        }
+        let mut later = *self;
+        later.fill(self.sized_until);
+        later.fits_in_this_size(before, charge, self.sized_until)
+    }
+
+    /// A charge above what it holds since it was made smaller goes when it is full, or it would wait in vain. It is repaid
+    /// before anybody else goes, so the rate is kept.
+    fn fits_in_this_size(&self, before: u32, charge: u32, now: Time) -> Time {
+        let missing = f64::from(before) + f64::from(charge).min(self.size.capacity) - self.balance;
         if missing <= SLACK {
             return now;
         }
@@ -74,13 +145,13 @@ impl Bucket {
         if used > taken {
             self.fill(now);
         }
-        self.balance = (self.balance + f64::from(taken) - f64::from(used)).min(self.capacity);
+        self.balance = (self.balance + f64::from(taken) - f64::from(used)).min(self.size.capacity);
     }
 
     /// The provider said that no more than this was left then. It fills its own budget since, no slower than this one.
     pub(crate) fn lower_to(&mut self, left: u64, said_at: Time, now: Time) {
         self.fill(now);
-        self.balance = self.balance.min(units(left) + now.secs_since(said_at) * self.per_s);
+        self.balance = self.balance.min(units(left) + now.secs_since(said_at) * self.size.per_s);
     }
 
     /// The provider has refused a call.
@@ -91,6 +162,9 @@ impl Bucket {
 
     #[inline]
     fn fill(&mut self, now: Time) {
+        if now >= self.sized_until {
+            self.come_back();
+        }
         if now <= self.at {
             return;
         }
@@ -98,8 +172,16 @@ impl Bucket {
         if self.part < 1.0 {
             return self.fill_and_recover(elapsed, now);
         }
-        self.balance = (self.balance + elapsed * self.per_s).min(self.capacity);
+        self.balance = (self.balance + elapsed * self.size.per_s).min(self.size.capacity);
         self.at = now;
+    }
+
+    /// What the provider said has been said too long ago.
+    #[cold]
+    fn come_back(&mut self) {
+        let until = std::mem::replace(&mut self.sized_until, Time::NEVER);
+        self.fill(until);
+        self.size = self.configured;
     }
 
     #[cold]
@@ -107,13 +189,13 @@ impl Bucket {
         let recovering = ((1.0 - self.part) / RECOVERY_PER_S).min(elapsed);
         let part = (self.part + RECOVERY_PER_S * recovering).min(1.0);
         let filled = f64::midpoint(self.part, part) * recovering + (elapsed - recovering);
-        self.balance = (self.balance + filled * self.per_s).min(self.capacity);
+        self.balance = (self.balance + filled * self.size.per_s).min(self.size.capacity);
         (self.part, self.at) = (part, now);
     }
 
     /// Seconds until so many units have come in: the inverse of what `fill` adds up.
     fn time_for(&self, missing: f64) -> f64 {
-        let seconds = missing / self.per_s;
+        let seconds = missing / self.size.per_s;
         let recovering = (1.0 - self.part) / RECOVERY_PER_S;
         let meanwhile = f64::midpoint(self.part, 1.0) * recovering;
         if seconds >= meanwhile {
@@ -200,13 +282,78 @@ mod tests {
         assert_eq!(bucket.balance(at(5.0)), 600.0);
     }
 
+    #[test]
+    fn a_size_that_the_provider_names_counts_where_it_is_less_than_configured() {
+        let mut bucket = bucket();
+        bucket.size_to(3_000, at(0.0), at(0.0));
+        assert_eq!((bucket.balance(at(0.0)), bucket.size(at(0.0))), (500.0, 0.5));
+        bucket.take(500);
+        assert_eq!(bucket.balance(at(2.0)), 100.0);
+        bucket.size_to(60_000, at(2.0), at(2.0));
+        assert_eq!((bucket.balance(at(3.0)), bucket.size(at(3.0))), (200.0, 1.0));
+    }
+
+    #[test]
+    fn a_size_that_is_not_named_again_is_forgotten_after_five_minutes() {
+        let mut bucket = bucket();
+        bucket.size_to(3_000, at(10.0), at(20.0));
+        assert_eq!((bucket.size(at(309.9)), bucket.is_full(at(309.9))), (0.5, false));
+        assert_eq!((bucket.size(at(310.0)), bucket.balance(at(311.0))), (1.0, 600.0));
+        bucket.size_to(3_000, at(10.0), at(311.0));
+        assert_eq!(bucket.size(at(311.0)), 1.0, "said too long ago");
+    }
+
+    #[test]
+    fn of_two_sizes_the_one_that_was_named_later_counts() {
+        let mut bucket = bucket();
+        bucket.size_to(3_000, at(5.0), at(6.0));
+        bucket.size_to(1_200, at(4.0), at(7.0));
+        assert_eq!(bucket.size(at(7.0)), 0.5);
+    }
+
+    #[test]
+    fn a_call_above_the_size_that_is_left_goes_when_that_is_full_and_is_repaid() {
+        let mut bucket = bucket();
+        bucket.size_to(1, at(0.0), at(0.0));
+        assert_eq!((bucket.balance(at(0.0)), bucket.size(at(0.0))), (100.0, LEAST));
+        assert!(bucket.could_hold(900));
+        assert_eq!(bucket.fits_at(900, at(0.0)), at(0.0));
+        bucket.take(900);
+        assert!(bucket.fits_at(1, at(0.0)) >= at(80.1) && bucket.fits_at(1, at(0.0)) <= at(80.2));
+        // After five minutes it fills ten times as fast: 3,000 are there by then, and 100 of them are kept.
+        bucket.take(6_000);
+        assert!(bucket.fits_at(0, at(0.0)) >= at(338.0) && bucket.fits_at(0, at(0.0)) <= at(338.1));
+    }
+
     proptest! {
         #[test]
+        fn whatever_the_provider_says_a_size_is_from_a_tenth_to_all_of_it_and_nobody_waits_for_ever(
+            steps in prop::collection::vec((any::<u64>(), 0_u32..70, 0_u32..900, 0.0_f64..60.0), 1..100),
+        ) {
+            let (mut bucket, mut now) = (bucket(), 0.0);
+            for (named, digits, taken, later) in steps {
+                bucket.size_to(named.checked_shr(digits).unwrap_or(0), at(now), at(now));
+                prop_assert!((100.0..=1_000.0).contains(&bucket.size.capacity));
+                prop_assert!((10.0..=100.0).contains(&bucket.size.per_s));
+                prop_assert!(bucket.balance(at(now)) <= bucket.size.capacity);
+                let fits_at = bucket.fits_at(1_000, at(now));
+                prop_assert!(fits_at <= at(now + 301.0 + 10.0), "{fits_at:?}");
+                if fits_at == at(now) {
+                    bucket.take(taken);
+                }
+                now += later;
+            }
+            prop_assert_eq!(bucket.size(at(now + 300.0)), 1.0);
+        }
+
+        #[test]
         fn what_is_said_to_fit_then_does(
-            cuts in 0_u32..30, taken in 1_u32..1_000, charge in 1_u32..1_000, later in 0.0_f64..30.0,
+            cuts in 0_u32..30, named in 1_u64..8_000, taken in 1_u32..1_000, charge in 1_u32..1_000,
+            later in 0.0_f64..400.0,
         ) {
             let mut bucket = bucket();
             (0..cuts).for_each(|_| bucket.slow_down(at(0.0)));
+            bucket.size_to(named, at(0.0), at(0.0));
             bucket.take(taken);
             let now = at(later);
             let fits_at = bucket.clone().fits_at(charge, now);

@@ -36,6 +36,11 @@ pub enum Dimension {
 impl Dimension {
     pub(crate) const ALL: [Self; 4] = [Self::Requests, Self::Tokens, Self::InputTokens, Self::OutputTokens];
 
+    /// The length of an answer counts in it.
+    pub(crate) const fn has_output(self) -> bool {
+        matches!(self, Self::Tokens | Self::OutputTokens)
+    }
+
     /// The setting that bounds it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -87,6 +92,9 @@ pub enum FollowHeaders {
     Off,
     /// The budget is lowered to what the headers of an answer say remains, if that is less. It is never raised by them.
     On,
+    /// Also, it is made as small as the limit per minute that they name, and fills no faster: down to a tenth of what is
+    /// configured, and never above that. Five minutes after it was last named, the configured size is back.
+    Limits,
 }
 
 /// What a lane or pool may use.
@@ -167,15 +175,17 @@ impl AddAssign for Spent {
 pub(crate) struct QuotaView {
     /// What is left in each dimension; below zero: to be repaid.
     pub(crate) left: [Option<f64>; 4],
+    /// What the provider leaves of the configured size, in the dimension in which that is least.
+    pub(crate) size: f64,
     pub(crate) spent: Spent,
 }
 
-/// What the provider said remains.
+/// What the provider said remains, and of how much per minute. By [`Dimension`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remaining {
     pub(crate) said_at: Time,
-    /// By [`Dimension`].
     pub(crate) left: [Option<u64>; 4],
+    pub(crate) of: [Option<u64>; 4],
 }
 
 #[derive(Debug)]
@@ -231,8 +241,7 @@ impl Quota {
     /// When a call fits after so many others, each of which uses so much.
     pub(crate) fn fits_after(&mut self, ahead: u32, each: Tokens, then: Tokens, now: Time) -> Time {
         let fits_at = |(dimension, bucket): (Dimension, &mut Bucket)| {
-            let before = each.charge(dimension).saturating_mul(ahead);
-            bucket.fits_at(before.saturating_add(then.charge(dimension)), now)
+            bucket.fits_after(each.charge(dimension).saturating_mul(ahead), then.charge(dimension), now)
         };
         self.limited_mut().map(fits_at).max().unwrap_or(now)
     }
@@ -270,26 +279,34 @@ impl Quota {
         }
     }
 
-    /// The provider said how much is left, where that is to be believed.
-    pub(crate) fn lower_to(&mut self, remaining: Remaining, now: Time) {
-        if self.follow_headers == FollowHeaders::Off {
-            return;
-        }
-        for (bucket, left) in self.buckets.iter_mut().zip(remaining.left) {
-            if let (Some(bucket), Some(left)) = (bucket, left) {
-                bucket.lower_to(left, remaining.said_at, now);
+    /// The provider said how much is left, and of how much, as far as that is to be believed.
+    pub(crate) fn heed(&mut self, remaining: Remaining, now: Time) {
+        let Remaining { said_at, left, of } = remaining;
+        let (left, of) = match self.follow_headers {
+            FollowHeaders::Off => return,
+            FollowHeaders::On => (left, [None; 4]),
+            FollowHeaders::Limits => (left, of),
+        };
+        for ((bucket, left), of) in self.buckets.iter_mut().zip(left).zip(of) {
+            let Some(bucket) = bucket else { continue };
+            if let Some(of) = of {
+                bucket.size_to(of, said_at, now);
+            }
+            if let Some(left) = left {
+                bucket.lower_to(left, said_at, now);
             }
         }
     }
 
     /// Nothing of it is in use: it may be forgotten.
     pub(crate) fn is_full(&mut self, now: Time) -> bool {
-        self.limited_mut().all(|(_, bucket)| bucket.balance(now) >= bucket.capacity())
+        self.limited_mut().all(|(_, bucket)| bucket.is_full(now))
     }
 
     pub(crate) fn view(&mut self, now: Time) -> QuotaView {
         let left = self.buckets.each_mut().map(|bucket| bucket.as_mut().map(|bucket| bucket.balance(now)));
-        QuotaView { left, spent: self.spent }
+        let size = self.limited_mut().map(|(_, bucket)| bucket.size(now)).fold(1.0, f64::min);
+        QuotaView { left, size, spent: self.spent }
     }
 
     fn limited(&self) -> impl Iterator<Item = (Dimension, &Bucket)> {
@@ -429,13 +446,27 @@ mod tests {
     #[test]
     fn the_provider_is_believed_where_that_is_asked_for_and_only_when_it_says_less() {
         let limited = [Some(10), Some(10_000), None, None];
-        let says = |left| Remaining { said_at: at(0), left };
+        let says = |left| Remaining { said_at: at(0), left, of: [Some(1); 4] };
         let mut quota = quota(limited);
-        quota.lower_to(says([Some(4), Some(20_000), Some(0), None]), at(0));
+        quota.heed(says([Some(4), Some(20_000), Some(0), None]), at(0));
         assert_eq!(quota.view(at(0)).left, [Some(4.0), Some(10_000.0), None, None]);
         quota.set_policy(QuotaPolicy { follow_headers: FollowHeaders::Off, ..policy(limited) }, at(0));
-        quota.lower_to(says([Some(0); 4]), at(0));
+        quota.heed(says([Some(0); 4]), at(0));
         assert_eq!(quota.view(at(0)).left, [Some(4.0), Some(10_000.0), None, None]);
+    }
+
+    #[test]
+    fn a_limit_that_the_provider_names_is_heeded_where_that_is_asked_for() {
+        let limited = [Some(10), Some(10_000), None, None];
+        let says = |of| Remaining { said_at: at(0), left: [None, Some(4_500), None, None], of };
+        let mut quota = quota(limited);
+        quota.set_policy(QuotaPolicy { follow_headers: FollowHeaders::Limits, ..policy(limited) }, at(0));
+        quota.heed(says([Some(20), Some(5_000), Some(1), None]), at(0));
+        let QuotaView { left, size, .. } = quota.view(at(0));
+        assert_eq!((left, size), ([Some(10.0), Some(4_500.0), None, None], 0.5));
+        assert_eq!(quota.too_large(Tokens { input: 9_000, output: 0 }), None);
+        assert!(!quota.is_full(at(60)), "it is something to remember");
+        assert!(quota.is_full(at(400)));
     }
 
     #[test]

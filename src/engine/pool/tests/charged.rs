@@ -77,7 +77,8 @@ fn a_refused_call_gets_back_no_more_than_the_provider_says_there_is() {
     let (mut bench, lane) = charged(8, 60_000);
     let grant = bench.come_with(lane, Normal, asking(10_000)).grant();
     let waiting = bench.come_with(lane, Normal, asking(51_000)).id();
-    let remaining = Some(Box::new(Remaining { said_at: bench.now, left: [None, Some(5_000), None, None] }));
+    let remaining =
+        Some(Box::new(Remaining { said_at: bench.now, left: [None, Some(5_000), None, None], of: [None; 4] }));
     let ending = Ending { remaining, ..Ending::from(Verdict::new(Outcome::ClientError)) };
     bench.step(|pool, now, effects| pool.settle(lane, &grant, ending, now, effects));
     assert_eq!(bench.left(lane), 5_000.0);
@@ -100,7 +101,7 @@ fn a_large_call_at_the_head_is_not_overtaken_and_its_going_away_lets_the_next_go
     assert_eq!(bench.poll(lane, small), Progress::Waiting);
     assert!(matches!(bench.come_with(lane, Normal, asking(1)), Came::Queued(_)), "newcomers are behind it too");
     assert!(bench.come_with(lane, Interactive, asking(1)).is_sent(), "but for those of a higher class");
-    assert!(bench.step(|pool, _, effects| pool.abandon(lane, large, effects)).is_none(), "others may go then");
+    assert!(bench.step(|pool, _, effects| pool.abandon(lane, large, None, effects)).is_none(), "others may go then");
     bench.cancel(lane, large);
     assert!(bench.is_granted(lane, small));
 }

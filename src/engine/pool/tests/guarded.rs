@@ -219,3 +219,54 @@ proptest! {
         prop_assert_eq!(bench.state(lane), BreakerState::Closed);
     }
 }
+
+/// A lane that knows its calls: 40 of them, of a second each.
+fn known(slots: u32) -> (Bench, LaneId) {
+    let (mut bench, lane) = guarded(slots, 1);
+    bench.foresee(lane, 1);
+    for _ in 0..40 {
+        let grant = bench.come(lane, Normal).grant();
+        bench.wait(SECOND);
+        bench.succeed(lane, grant);
+    }
+    (bench, lane)
+}
+
+impl Bench {
+    fn break_down(&mut self, lane: LaneId) {
+        while self.state(lane) == BreakerState::Closed {
+            self.fail(lane, 1);
+        }
+    }
+
+    /// The wait that is foreseen of a call with so many seconds, if they are too few.
+    fn foresee(&mut self, lane: LaneId, seconds: u32) -> Option<Duration> {
+        let request = Request { deadline: self.now + seconds * SECOND, ..Request::of(Normal) };
+        let foreseen = self.step(|pool, now, _| pool.foresee_miss(lane, request, now, now));
+        foreseen.map(|foreseen| foreseen.wait)
+    }
+}
+
+#[test]
+fn a_wait_that_is_foreseen_includes_the_time_until_the_breaker_is_half_open() {
+    let (mut bench, lane) = known(8);
+    assert_eq!(bench.foresee(lane, 2), None, "closed, a slot is free");
+    bench.break_down(lane);
+    let Err(Blocked::BreakerOpen(left)) = bench.try_now(lane, Normal) else { panic!("it is open") };
+    assert_eq!(bench.foresee(lane, 20), Some(left));
+    assert_eq!(bench.foresee(lane, 40), None);
+    bench.wait(10 * SECOND);
+    assert_eq!(bench.foresee(lane, 20), Some(left - 10 * SECOND));
+}
+
+#[test]
+fn who_waits_for_a_probe_waits_as_long_as_calls_take_and_perhaps_no_time_at_all() {
+    let (mut bench, lane) = known(8);
+    bench.break_down(lane);
+    bench.outwait();
+    bench.come(lane, Normal).grant();
+    let request = Request { deadline: bench.now, ..Request::of(Normal) };
+    let foreseen = bench.step(|pool, now, _| pool.foresee_miss(lane, request, now, now));
+    assert_eq!(foreseen.map(|foreseen| foreseen.wait), Some(SECOND));
+    assert_eq!(bench.foresee(lane, 2), None, "nobody is refused for what may be over at any moment");
+}

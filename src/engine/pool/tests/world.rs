@@ -316,7 +316,7 @@ impl World {
         let Some(call) = self.pick(n, |call| call.id.is_some()) else { return Ok(()) };
         let (lane, id) = (self.ids[call.lane], call.id());
         if n % 2 == 0 {
-            let abandoned = self.pool.abandon(lane, id, &mut Effects::default());
+            let abandoned = self.pool.abandon(lane, id, None, &mut Effects::default());
             prop_assert_eq!(abandoned, if call.is_waiting() { Some(true) } else { None });
             if abandoned.is_some() {
                 self.calls.retain(|other| other.number != call.number);
