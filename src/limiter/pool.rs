@@ -54,9 +54,6 @@ pub(super) struct State {
     policy: Arc<Policy>,
     /// What the pool's own gauges were last told.
     told: PoolFigures,
-    /// It is closed, or had a limit of its own at some time: a step may have news of the pool itself. One flag for both, since
-    /// every step asks.
-    has_own_news: bool,
     /// By lane id.
     lanes: Vec<Entry>,
     pub(super) timer: timer::State,
@@ -88,16 +85,7 @@ impl Pool {
             engine.close(clock::now(), &mut Effects::default());
         }
         let (policy, timer) = (policy.clone(), timer::State::default());
-        let mut state = State {
-            engine,
-            counted: 0,
-            policy,
-            told: PoolFigures::default(),
-            has_own_news: false,
-            lanes: Vec::new(),
-            timer,
-        };
-        state.expect_own_news();
+        let mut state = State { engine, counted: 0, policy, told: PoolFigures::default(), lanes: Vec::new(), timer };
         state.tell_own(&meters);
         Arc::new_cyclic(|me| Self {
             key,
@@ -231,7 +219,6 @@ impl Pool {
                     state.engine.steer(policy.steer_pool(endpoint, kind, seed()), rules, effects);
                 }
                 state.engine.set_quota(policy.pool_quota(endpoint, kind).map(Quota::policy), now);
-                state.expect_own_news();
             }
             state.engine.dispatch_all(now, effects);
         });
@@ -244,10 +231,7 @@ impl Pool {
 
     pub(super) fn close(&self) {
         let now = clock::now();
-        self.step_all(|state, effects| {
-            state.engine.close(now, effects);
-            state.expect_own_news();
-        });
+        self.step_all(|state, effects| state.engine.close(now, effects));
     }
 
     /// Unlocks, then wakes and reports: nothing that could call back into the limiter runs under the lock. Wakes come
@@ -257,9 +241,10 @@ impl Pool {
         let Locked { state, effects } = &mut *guard;
         state.count_waiters(&self.shared);
         let told = lane.map(|lane| (lane, state.tell(lane)));
-        if !effects.are_few() || state.has_own_news {
+        if !effects.are_few() || state.engine.is_closed() {
             return self.finish_many(guard, told, timer);
         }
+        let own = state.tell_own(&self.meters);
         let (wake, spent) = (effects.wakes.pop(), effects.spent.pop());
         drop(guard);
 
@@ -271,9 +256,10 @@ impl Pool {
         if let Some((lane, shifted)) = told {
             lane.meters.publish(shifted);
         }
+        self.meters.publish(own);
     }
 
-    /// The same for a step that did more than to wake one waiter, or of a pool that may have news of its own.
+    /// The same for a step that did more than to wake one waiter.
     #[cold]
     fn finish_many(&self, mut guard: MutexGuard<'_, Locked>, told: Option<(&LaneInner, Shifted)>, timer: timer::Order) {
         let Locked { state, effects } = &mut *guard;
@@ -389,17 +375,10 @@ impl State {
         Some((lane, shifted))
     }
 
-    /// To be called after everything that may give the pool news of its own.
-    fn expect_own_news(&mut self) {
-        self.has_own_news |= self.engine.is_closed() || self.engine.own_figures().limit > 0;
-    }
-
     /// Brings the pool's own gauges up to date; they are published after the unlock.
+    #[inline]
     fn tell_own(&mut self, meters: &PoolMeters) -> Shifted {
         let figures = self.engine.own_figures();
-        if self.told == figures {
-            return Shifted::default();
-        }
         meters.shift(std::mem::replace(&mut self.told, figures), figures)
     }
 

@@ -43,6 +43,7 @@ impl PoolMeters {
     }
 
     /// As with [`Meters::shift`](super::Meters::shift).
+    #[inline]
     pub(crate) fn shift(&self, from: PoolFigures, to: PoolFigures) -> Shifted {
         let mut shifted = 0;
         if from.in_use != to.in_use {
