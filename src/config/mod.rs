@@ -135,7 +135,7 @@ pub struct LimitConfig {
     ///
     /// - the wait is the number of those ahead of it over the slots per second that become free for its class: its lane's
     ///   slots over the mean time for which the last 256 calls held theirs, without what the classes above it take by their
-    ///   present arrivals. Reserve, shares, a pause, the cap of the pool and missing tokens count.
+    ///   present arrivals. Reserve, shares, a pause, a breaker that is not closed, the cap of the pool and missing tokens count.
     /// - the service is the median time for which those of these calls that ended well held their slots.
     ///
     /// A call has the benefit of half of the doubt about its wait. Under a steady load with deadlines that differ, at most one
