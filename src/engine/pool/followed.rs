@@ -60,6 +60,9 @@ impl Pool {
         if let Some(left) = self.lane(id).breaker.time_left(now) {
             return Err(Blocked::BreakerOpen(left));
         }
+        if self.is_charged(id) {
+            self.check_possible(id, request.asked.tokens)?;
+        }
         let attempt = request.asked.facts.attempt();
         let luck = if attempt == Attempt::Retry { self.jitter.fraction() } else { 0.0 };
         if !self.lane_mut(id).retries.admit(attempt, luck, now) {
@@ -69,8 +72,6 @@ impl Pool {
         if granted.is_err() {
             // It may stay in the queue, which then keeps its part for it.
             self.lane_mut(id).retries.on_dropped(attempt);
-            // What fits now is possible, so only who does not go is asked.
-            self.check_possible(id, request.asked.tokens)?;
         } else if self.waiting > 0 {
             // Nobody goes, but they may wait for something else now.
             self.dispatch(id, now, effects);
