@@ -36,9 +36,9 @@ impl Load {
         runs_for: Duration,
         mut on_tick: impl FnMut(Tick),
     ) -> Result<Figures, BoxError> {
-        let client = ServiceBuilder::new()
-            .layer(InflightLimitLayer::new(limiter.clone()))
-            .service(Client::builder(TokioExecutor::new()).build_http());
+        // Servers close idle connections when they like, also under a request: here that would only disturb the figures.
+        let connections = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+        let client = ServiceBuilder::new().layer(InflightLimitLayer::new(limiter.clone())).service(connections);
         let record = Rc::new(RefCell::new(Record::new(Instant::now())));
         let callers = join_all((0..self.callers).map(|caller| self.call_again_and_again(&client, caller, &record)));
         let watching = async {
