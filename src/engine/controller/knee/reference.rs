@@ -37,7 +37,7 @@ impl Reference {
 
     /// The calls added since brought next to no work.
     pub(super) fn was_as_good_as(&self, reading: &Reading) -> bool {
-        reading.work / self.work - 1.0 < reading.elasticity * (reading.in_flight / self.in_flight - 1.0)
+        reading.work / self.work - 1.0 < reading.elasticity * (reading.in_flight / self.in_flight).ln()
     }
 
     /// The calls taken away since had done next to no work.

@@ -6,7 +6,7 @@ use super::reference::Reference;
 use super::refusals::Refusal;
 use super::round::Reading;
 use super::table::{
-    HOLD_AFTER_CHANGE, HOLD_MAX, HOLD_MAX_QUEUE, MIN_FIRSTS, NEAR, SAME_LEVEL, STEP_AT_ONCE, TRIM, TRIM_EVERY,
+    FEW, HOLD_AFTER_CHANGE, HOLD_MAX, HOLD_MAX_QUEUE, MIN_FIRSTS, NEAR, SAME_LEVEL, STEP_AT_ONCE, TRIM, TRIM_EVERY,
     TRIM_EVERY_REFUSED, TRIM_FROM, TRIM_HOLD, UP_PACE,
 };
 use crate::engine::controller::bounds::Bounds;
@@ -204,6 +204,9 @@ impl Search {
         }
         if let Some(before) = self.reference {
             if self.goal.is_infinite() && before.is_well_below(reading) && before.was_as_good_as(reading) {
+                if reading.in_flight < FEW {
+                    return;
+                }
                 self.limit = before.in_flight().ceil();
                 self.peak.forget(self.limit);
                 self.hold = 1.0;
@@ -248,6 +251,10 @@ impl Search {
         }
         if let Some(reference) = self.reference.filter(|reference| reference.is_well_below(reading)) {
             if reference.was_as_good_as(reading) {
+                if reading.in_flight < FEW {
+                    self.mode = Mode::Up { from, step: 2.0 * step, is_confirming: false };
+                    return;
+                }
                 if !is_confirming {
                     self.mode = Mode::Up { from, step, is_confirming: true };
                     return;
@@ -358,5 +365,75 @@ impl Search {
             self.growth = Growth::default();
         }
         self.limit = self.bounds.clamp(self.limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_one() -> Search {
+        Search::new(1.0, Bounds::parse(1, 1, 100).unwrap())
+    }
+
+    fn holding_one() -> Search {
+        let mut search = from_one();
+        search.enter_hold();
+        search.begin_round(0.0);
+        search
+    }
+
+    /// A round in which the whole limit was used, and nothing queued upstream.
+    fn round(search: &mut Search, work: impl Fn(u32) -> f64) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few calls")]
+        let in_flight = search.limit().floor() as u32;
+        (0..8).for_each(|_| search.on_saturated_success());
+        search.end_round(
+            0.0,
+            &Reading {
+                in_flight: f64::from(in_flight),
+                queued: 0.0,
+                noise: 0.0,
+                tolerated: 1.0,
+                work: work(in_flight),
+                elasticity: 0.1,
+                is_saturated: true,
+            },
+        );
+    }
+
+    /// As measured of llama.cpp's server on one core, in tokens a second.
+    fn best_in_fours(in_flight: u32) -> f64 {
+        [60.0, 54.0, 54.0, 70.0].get(in_flight as usize - 1).copied().unwrap_or(69.0)
+    }
+
+    #[test]
+    fn two_or_three_calls_that_bring_less_than_one_are_not_the_end() {
+        let mut search = from_one();
+        (0..6).for_each(|_| round(&mut search, best_in_fours));
+        assert!((4.0..=5.0).contains(&search.limit()), "{}", search.limit());
+    }
+
+    #[test]
+    fn a_look_goes_beyond_them_too() {
+        let mut search = holding_one();
+        let mut most = 1.0_f64;
+        for _ in 0..6 {
+            round(&mut search, best_in_fours);
+            most = most.max(search.limit());
+        }
+        assert!(most >= 4.0, "{most}");
+    }
+
+    #[test]
+    fn an_upstream_that_does_no_more_for_four_keeps_the_least() {
+        let mut search = holding_one();
+        let limits = (0..40).map(|_| {
+            round(&mut search, |_| 60.0);
+            search.limit()
+        });
+        let limits: Vec<f64> = limits.collect();
+        assert!(limits.iter().all(|limit| *limit <= 4.0), "{limits:?}");
+        assert!(limits.iter().filter(|limit| **limit == 1.0).count() > 25, "looks become rare: {limits:?}");
     }
 }
