@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use super::Pool;
-use crate::engine::asked::Kept;
+use crate::engine::asked::{Asked, Kept};
 use crate::engine::breaker::{BreakerPolicy, Pass};
 use crate::engine::queue::Next;
 use crate::engine::retry_budget::{Attempt, RetryPolicy};
-use crate::engine::steering::Ending;
-use crate::engine::step::{Blocked, Effects, Grant, LaneId, Request, Whose};
+use crate::engine::steering::{Ending, Sending, Told};
+use crate::engine::step::{Blocked, Effects, Grant, LaneId, Request, Terms, Whose};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
 use crate::engine::waits::WaitsFor;
@@ -105,6 +105,37 @@ impl Pool {
         self.valve.take(class);
         let grant = Grant::plain(class, now, Duration::ZERO);
         Ok(self.send_followed(id, grant, Kept { asked, pass }, now, effects))
+    }
+
+    /// A call that has its slot is sent.
+    #[inline(never)]
+    pub(super) fn send_followed(
+        &mut self,
+        id: LaneId,
+        grant: Grant,
+        kept: Kept,
+        now: Time,
+        effects: &mut Effects,
+    ) -> Grant {
+        let Kept { asked: Asked { facts, tokens }, pass } = kept;
+        let charged = self.is_charged(id).then_some(tokens);
+        self.lane_mut(id).retries.on_sent(facts.attempt(), now);
+        let grant = Grant { terms: Some(Terms { charged, pass }), ..grant };
+        if !self.is_steered(id) {
+            self.expect_timeout(id, now);
+            return grant;
+        }
+        let has_waited = !grant.waited.is_zero();
+        let is_pool_held = has_waited || self.waiting > 0;
+        let lane = self.lane_mut(id);
+        let is_lane_held = has_waited || lane.queue.waiting() > 0;
+        let sending = Sending { at: now, facts, is_saturated: is_lane_held };
+        let in_lane = lane.valve.on_sent(sending, &mut effects.changes_of(Whose::Lane(id)));
+        let in_pool =
+            self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
+        let told = self.told.insert(Told { sending, in_lane, in_pool });
+        self.follow(id, now, effects);
+        Grant { told: Some(told), ..grant }
     }
 
     /// Whether the first in a lane's line may go, its breaker and budget asked.

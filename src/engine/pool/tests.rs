@@ -15,10 +15,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::*;
+use crate::engine::asked::Asked;
 use crate::engine::forecast::PredictDeadlines;
 use crate::engine::outcome::{Outcome, Pause, Verdict};
 use crate::engine::pause::PauseBounds;
+use crate::engine::queue::{Ask, Expiry, WaiterId};
 use crate::engine::quota::WhenShort;
+use crate::engine::step::{Look, Progress, Refusal};
 
 const SECOND: Duration = Duration::from_secs(1);
 
