@@ -6,8 +6,8 @@ use super::reference::Reference;
 use super::refusals::Refusal;
 use super::round::Reading;
 use super::table::{
-    FEW, HOLD_AFTER_CHANGE, HOLD_MAX, HOLD_MAX_QUEUE, MIN_FIRSTS, NEAR, SAME_LEVEL, STEP_AT_ONCE, TRIM, TRIM_EVERY,
-    TRIM_EVERY_REFUSED, TRIM_FROM, TRIM_HOLD, UP_PACE,
+    BLOCK_ROUNDS, FEW, HOLD_AFTER_CHANGE, HOLD_MAX, HOLD_MAX_QUEUE, MIN_FIRSTS, NEAR, SAME_LEVEL, STEP_AT_ONCE, TRIM,
+    TRIM_EVERY, TRIM_EVERY_REFUSED, TRIM_FROM, TRIM_HOLD, UP_PACE,
 };
 use crate::engine::controller::bounds::Bounds;
 
@@ -20,6 +20,7 @@ use crate::engine::controller::bounds::Bounds;
 /// Up ───── more found, and more was known to work ──▶ Start
 /// Trim ─── work lost ──▶ Up, from where it came
 /// any ──── a queue upstream ──▶ Drain ──▶ Hold
+/// Start ── a queue from the first ──▶ Base ──▶ Hold
 /// ```
 #[derive(Debug)]
 pub(super) struct Search {
@@ -50,6 +51,8 @@ enum Mode {
     Trim,
     /// Let the queue upstream run empty.
     Drain,
+    /// The upstream was never seen without a queue: see what it is like with half of what seems to fit.
+    Base { fitting: f64, left: u32 },
 }
 
 /// What showed the present limit.
@@ -195,6 +198,11 @@ impl Search {
             Mode::Up { from, step, is_confirming } => self.end_up_round(reading, from, step, is_confirming),
             Mode::Trim => self.end_trim_round(reading),
             Mode::Drain => self.enter_hold(),
+            Mode::Base { fitting, left: 1 } => {
+                self.limit = fitting;
+                self.enter_hold();
+            }
+            Mode::Base { fitting, left } => self.mode = Mode::Base { fitting, left: left - 1 },
         }
     }
 
@@ -292,6 +300,7 @@ impl Search {
     /// Calls are queued upstream: go down by as many.
     fn shed(&mut self, now: f64, reading: &Reading) {
         let fitting = (reading.in_flight - reading.queued).round().max(self.bounds.min);
+        let is_first_reading = self.mode == Mode::Start && self.reference.is_none() && self.goal.is_infinite();
         match self.mode {
             Mode::Up { from, .. } => self.back_off(from, fitting, HOLD_MAX_QUEUE),
             _ if fitting < NEAR * self.limit => self.hold = HOLD_AFTER_CHANGE,
@@ -305,6 +314,10 @@ impl Search {
         self.cut(now, fitting);
         self.reference = None;
         self.mode = Mode::Drain;
+        if is_first_reading {
+            self.limit = (fitting / 2.0).ceil().max(self.bounds.min);
+            self.mode = Mode::Base { fitting, left: BLOCK_ROUNDS };
+        }
     }
 
     fn cut(&mut self, now: f64, limit: f64) {
@@ -388,18 +401,19 @@ mod tests {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few calls")]
         let in_flight = search.limit().floor() as u32;
         (0..8).for_each(|_| search.on_saturated_success());
-        search.end_round(
-            0.0,
-            &Reading {
-                in_flight: f64::from(in_flight),
-                queued: 0.0,
-                noise: 0.0,
-                tolerated: 1.0,
-                work: work(in_flight),
-                elasticity: 0.1,
-                is_saturated: true,
-            },
-        );
+        search.end_round(0.0, &reading(in_flight, work(in_flight)));
+    }
+
+    fn reading(in_flight: u32, work: f64) -> Reading {
+        Reading {
+            in_flight: f64::from(in_flight),
+            queued: 0.0,
+            noise: 0.0,
+            tolerated: 1.0,
+            work,
+            elasticity: 0.1,
+            is_saturated: true,
+        }
     }
 
     /// As measured of llama.cpp's server on one core, in tokens a second.
@@ -423,6 +437,20 @@ mod tests {
             most = most.max(search.limit());
         }
         assert!(most >= 4.0, "{most}");
+    }
+
+    #[test]
+    fn a_queue_from_the_first_is_left_by_half_to_see_what_is_normal() {
+        let mut search = Search::new(16.0, Bounds::parse(1, 16, 100).unwrap());
+        search.end_round(0.0, &Reading { queued: 10.0, ..reading(16, 60.0) });
+        let mut limits = vec![search.limit()];
+        for _ in 0..BLOCK_ROUNDS {
+            search.end_round(0.0, &reading(3, 60.0));
+            limits.push(search.limit());
+        }
+        assert_eq!(limits, [3.0, 3.0, 3.0, 6.0]);
+        search.end_round(0.0, &Reading { queued: 2.0, ..reading(6, 60.0) });
+        assert_eq!(search.limit(), 4.0, "once is enough");
     }
 
     #[test]
