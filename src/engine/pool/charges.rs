@@ -50,19 +50,27 @@ impl Pool {
         if self.waiting > 0 && self.is_behind(id, class, now) {
             return Err(Blocked::Busy);
         }
+        let mut fits = true;
+        self.each_quota(id, |quota| fits &= quota.fits_now(tokens, now));
+        if !fits {
+            return Err(self.shortage(id, tokens, now));
+        }
+        self.charge(id, tokens);
+        Ok(())
+    }
+
+    /// Of a call that does not fit now.
+    #[cold]
+    fn shortage(&mut self, id: LaneId, tokens: Tokens, now: Time) -> Blocked {
         let mut latest = (now, Dimension::Requests);
-        for quota in self.quotas(id) {
+        self.each_quota(id, |quota| {
             let fits = quota.fits_at(tokens, now);
             if fits.0 > latest.0 {
                 latest = fits;
             }
-        }
+        });
         let (fits_at, dimension) = latest;
-        if fits_at > now {
-            return Err(Blocked::Short(dimension, fits_at.since(now)));
-        }
-        self.charge(id, tokens);
-        Ok(())
+        Blocked::Short(dimension, fits_at.since(now))
     }
 
     /// Whether one who waits for tokens goes before a newcomer of this class.
@@ -82,12 +90,12 @@ impl Pool {
     }
 
     pub(super) fn charge(&mut self, id: LaneId, tokens: Tokens) {
-        self.quotas(id).for_each(|quota| quota.take(tokens));
+        self.each_quota(id, |quota| quota.take(tokens));
     }
 
     /// What a call was charged that was not sent.
     pub(super) fn refund(&mut self, id: LaneId, tokens: Tokens, now: Time) {
-        self.quotas(id).for_each(|quota| quota.give_back(tokens, now));
+        self.each_quota(id, |quota| quota.give_back(tokens, now));
     }
 
     /// A call is over: what it did not use comes back, and what it used beyond its charge is owed.
@@ -104,7 +112,7 @@ impl Pool {
         if let Some(past) = &mut self.lane_mut(id).past {
             past.note_used(used.tokens);
         }
-        for quota in self.quotas(id) {
+        self.each_quota(id, |quota| {
             quota.settle(charged, used, now);
             if outcome == Outcome::Overload {
                 quota.slow_down(sent_at, now);
@@ -113,7 +121,7 @@ impl Pool {
             if let Some(remaining) = &ending.remaining {
                 quota.heed(**remaining, now);
             }
-        }
+        });
         Spent::of(charged, used.tokens)
     }
 
@@ -152,10 +160,14 @@ impl Pool {
     }
 
     /// Of the lane, and of the pool around it.
-    fn quotas(&mut self, id: LaneId) -> impl Iterator<Item = &mut Quota> {
-        let Self { lanes, quota, .. } = self;
-        let lane = lanes[id.index()].as_mut().expect("a lane lives as long as its name");
-        lane.quota.as_deref_mut().into_iter().chain(quota.as_deref_mut())
+    #[inline]
+    fn each_quota(&mut self, id: LaneId, mut act: impl FnMut(&mut Quota)) {
+        if let Some(quota) = &mut self.lane_mut(id).quota {
+            act(quota);
+        }
+        if let Some(quota) = &mut self.quota {
+            act(quota);
+        }
     }
 }
 

@@ -8,9 +8,11 @@ use std::time::Duration;
 use super::Pool;
 use crate::engine::asked::{Asked, Kept};
 use crate::engine::breaker::{BreakerPolicy, Pass};
+use crate::engine::priority::Priority;
 use crate::engine::queue::Next;
+use crate::engine::quota::Tokens;
 use crate::engine::retry_budget::{Attempt, RetryPolicy};
-use crate::engine::steering::{Ending, Sending, Told};
+use crate::engine::steering::{Ending, RequestFacts, Sending, Told};
 use crate::engine::step::{Blocked, Effects, Grant, LaneId, Request, Terms, Whose};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
@@ -60,33 +62,39 @@ impl Pool {
         if let Some(left) = self.lane(id).breaker.time_left(now) {
             return Err(Blocked::BreakerOpen(left));
         }
-        if self.is_charged(id) {
-            self.check_possible(id, request.asked.tokens)?;
-        }
         let attempt = request.asked.facts.attempt();
         let luck = if attempt == Attempt::Retry { self.jitter.fraction() } else { 0.0 };
         if !self.lane_mut(id).retries.admit(attempt, luck, now) {
             return Err(Blocked::RetryBudget);
         }
-        let granted = self.grant_newcomer(id, request, now, effects);
-        if granted.is_err() {
-            // It may stay in the queue, which then keeps its part for it.
-            self.lane_mut(id).retries.on_dropped(attempt);
-        } else if self.waiting > 0 {
+        let Request { class, asked, .. } = request;
+        let pass = match self.take_for_newcomer(id, class, asked.tokens, now, effects) {
+            Ok(pass) => pass,
+            Err(blocked) => {
+                // It may stay in the queue, which then keeps its part for it.
+                self.lane_mut(id).retries.on_dropped(attempt);
+                self.check_possible(id, asked.tokens)?;
+                return Err(blocked);
+            }
+        };
+        let grant = Grant::plain(class, now, Duration::ZERO);
+        let grant = self.send_followed(id, grant, Kept { asked, pass }, now, effects);
+        if self.waiting > 0 {
             // Nobody goes, but they may wait for something else now.
             self.dispatch(id, now, effects);
         }
-        granted
+        Ok(grant)
     }
 
-    fn grant_newcomer(
+    /// Takes a slot, the tokens and the breaker's pass, or nothing.
+    fn take_for_newcomer(
         &mut self,
         id: LaneId,
-        request: Request,
+        class: Priority,
+        tokens: Tokens,
         now: Time,
         effects: &mut Effects,
-    ) -> Result<Grant, Blocked> {
-        let Request { class, asked, .. } = request;
+    ) -> Result<Pass, Blocked> {
         let pool_open = self.valve.open_to(now);
         let lane = self.lane(id);
         if !pool_open.intersect(lane.valve.open_to(now)).contains(class) {
@@ -96,19 +104,18 @@ impl Pool {
             return Err(Blocked::Busy);
         }
         if self.is_charged(id) {
-            self.charge_newcomer(id, class, asked.tokens, now)?;
+            self.charge_newcomer(id, class, tokens, now)?;
         }
         let lane = self.lane_mut(id);
         lane.valve.take(class);
         lane.window.record_wait(Duration::ZERO, now);
         let pass = lane.breaker.take(now, &mut effects.changes_of(Whose::Lane(id)));
         self.valve.take(class);
-        let grant = Grant::plain(class, now, Duration::ZERO);
-        Ok(self.send_followed(id, grant, Kept { asked, pass }, now, effects))
+        Ok(pass)
     }
 
     /// A call that has its slot is sent.
-    #[inline(never)]
+    #[inline]
     pub(super) fn send_followed(
         &mut self,
         id: LaneId,
@@ -121,10 +128,16 @@ impl Pool {
         let charged = self.is_charged(id).then_some(tokens);
         self.lane_mut(id).retries.on_sent(facts.attempt(), now);
         let grant = Grant { terms: Some(Terms { charged, pass }), ..grant };
-        if !self.is_steered(id) {
-            self.expect_timeout(id, now);
-            return grant;
+        if self.is_steered(id) {
+            return Grant { told: Some(self.tell_sent(id, grant, facts, now, effects)), ..grant };
         }
+        self.expect_timeout(id, now);
+        grant
+    }
+
+    /// Controllers hear that a call is sent. Returns where it is kept what they were told.
+    #[inline(never)]
+    fn tell_sent(&mut self, id: LaneId, grant: Grant, facts: RequestFacts, now: Time, effects: &mut Effects) -> u32 {
         let has_waited = !grant.waited.is_zero();
         let is_pool_held = has_waited || self.waiting > 0;
         let lane = self.lane_mut(id);
@@ -135,7 +148,7 @@ impl Pool {
             self.valve.on_sent(Sending { is_saturated: is_pool_held, ..sending }, &mut effects.changes_of(Whose::Pool));
         let told = self.told.insert(Told { sending, in_lane, in_pool });
         self.follow(id, now, effects);
-        Grant { told: Some(told), ..grant }
+        told
     }
 
     /// Whether the first in a lane's line may go, its breaker and budget asked.

@@ -107,8 +107,11 @@ impl Bucket {
     }
 
     /// When so many units will be there, if nobody takes any before. Now, if they are.
+    #[inline]
     pub(crate) fn fits_at(&mut self, charge: u32, now: Time) -> Time {
-        self.fits_after(0, charge, now)
+        // Also where enough is there without: what overflowed before a charge must not fill up what that takes.
+        self.fill(now);
+        if self.missing(0, charge) <= SLACK { now } else { self.fits_after(0, charge, now) }
     }
 
     /// The same for a charge after others that are taken before.
@@ -125,8 +128,13 @@ impl Bucket {
 
     /// A charge above what it holds since it was made smaller goes when it is full, or it would wait in vain. It is repaid
     /// before anybody else goes, so the rate is kept.
+    #[inline]
+    fn missing(&self, before: u32, charge: u32) -> f64 {
+        f64::from(before) + f64::from(charge).min(self.size.capacity) - self.balance
+    }
+
     fn fits_in_this_size(&self, before: u32, charge: u32, now: Time) -> Time {
-        let missing = f64::from(before) + f64::from(charge).min(self.size.capacity) - self.balance;
+        let missing = self.missing(before, charge);
         if missing <= SLACK {
             return now;
         }
@@ -253,6 +261,15 @@ mod tests {
         assert!(bucket.fits_at(1, at(0.0)) >= at(1.51));
         bucket.correct(2_000, 0, at(0.0));
         assert_eq!(bucket.balance(at(0.0)), 1_000.0);
+    }
+
+    #[test]
+    fn what_overflowed_before_a_charge_does_not_refill_it() {
+        let mut bucket = bucket();
+        assert_eq!(bucket.fits_at(900, at(50.0)), at(50.0));
+        bucket.take(900);
+        assert_eq!(bucket.balance(at(50.0)), 100.0);
+        assert_eq!(bucket.balance(at(52.0)), 300.0);
     }
 
     #[test]

@@ -190,7 +190,8 @@ pub(crate) struct Remaining {
 
 #[derive(Debug)]
 pub(crate) struct Quota {
-    buckets: [Option<Bucket>; 4],
+    /// Of the dimensions that are limited.
+    buckets: Vec<(Dimension, Bucket)>,
     follow_headers: FollowHeaders,
     /// Refusals of calls sent before this have been heeded.
     slowed_at: Time,
@@ -199,9 +200,11 @@ pub(crate) struct Quota {
 
 impl Quota {
     pub(crate) fn new(policy: QuotaPolicy, now: Time) -> Self {
-        let bucket = |per_minute: Option<u64>| per_minute.map(|it| Bucket::new(it, policy.burst, now));
+        let bucket = |(dimension, per_minute): (Dimension, Option<u64>)| {
+            Some((dimension, Bucket::new(per_minute?, policy.burst, now)))
+        };
         Self {
-            buckets: policy.per_minute.map(bucket),
+            buckets: Dimension::ALL.into_iter().zip(policy.per_minute).filter_map(bucket).collect(),
             follow_headers: policy.follow_headers,
             slowed_at: Time::ZERO,
             spent: Spent::default(),
@@ -211,28 +214,39 @@ impl Quota {
     /// Another policy; what was used stays used.
     pub(crate) fn set_policy(&mut self, policy: QuotaPolicy, now: Time) {
         self.follow_headers = policy.follow_headers;
-        for (bucket, per_minute) in self.buckets.iter_mut().zip(policy.per_minute) {
-            match (bucket.as_mut(), per_minute) {
-                (Some(bucket), Some(per_minute)) => bucket.resize(per_minute, policy.burst, now),
-                (_, per_minute) => *bucket = per_minute.map(|it| Bucket::new(it, policy.burst, now)),
+        let before = std::mem::replace(&mut self.buckets, Self::new(policy, now).buckets);
+        for (dimension, bucket) in &mut self.buckets {
+            let same = before.iter().find(|(of, _)| of == dimension);
+            if let (Some((_, used)), Some(per_minute)) = (same, policy.per_minute[*dimension as usize]) {
+                *bucket = *used;
+                bucket.resize(per_minute, policy.burst, now);
             }
         }
     }
 
     /// The dimension in which a call asks for more than there can ever be.
     pub(crate) fn too_large(&self, tokens: Tokens) -> Option<(Dimension, u64)> {
-        self.limited().find_map(|(dimension, bucket)| {
-            (!bucket.could_hold(tokens.charge(dimension))).then(|| (dimension, whole(bucket.capacity())))
+        let too_large = self.buckets.iter().find(|(dimension, bucket)| !bucket.could_hold(tokens.charge(*dimension)));
+        too_large.map(|(dimension, bucket)| (*dimension, whole(bucket.capacity())))
+    }
+
+    /// Whether a call that comes now fits in every dimension. If not, [`too_large`](Self::too_large) and
+    /// [`fits_at`](Self::fits_at) say why.
+    #[inline]
+    pub(crate) fn fits_now(&mut self, tokens: Tokens, now: Time) -> bool {
+        self.buckets.iter_mut().all(|(dimension, bucket)| {
+            let charge = tokens.charge(*dimension);
+            bucket.could_hold(charge) && bucket.fits_at(charge, now) <= now
         })
     }
 
     /// When the call fits in every dimension, and which is the last; now, if it does.
     pub(crate) fn fits_at(&mut self, tokens: Tokens, now: Time) -> (Time, Dimension) {
         let mut latest = (now, Dimension::Requests);
-        for (dimension, bucket) in self.limited_mut() {
-            let fits_at = bucket.fits_at(tokens.charge(dimension), now);
+        for (dimension, bucket) in &mut self.buckets {
+            let fits_at = bucket.fits_at(tokens.charge(*dimension), now);
             if fits_at > latest.0 {
-                latest = (fits_at, dimension);
+                latest = (fits_at, *dimension);
             }
         }
         latest
@@ -240,34 +254,34 @@ impl Quota {
 
     /// When a call fits after so many others, each of which uses so much.
     pub(crate) fn fits_after(&mut self, ahead: u32, each: Tokens, then: Tokens, now: Time) -> Time {
-        let fits_at = |(dimension, bucket): (Dimension, &mut Bucket)| {
-            bucket.fits_after(each.charge(dimension).saturating_mul(ahead), then.charge(dimension), now)
+        let fits_at = |(dimension, bucket): &mut (Dimension, Bucket)| {
+            bucket.fits_after(each.charge(*dimension).saturating_mul(ahead), then.charge(*dimension), now)
         };
-        self.limited_mut().map(fits_at).max().unwrap_or(now)
+        self.buckets.iter_mut().map(fits_at).max().unwrap_or(now)
     }
 
     pub(crate) fn take(&mut self, tokens: Tokens) {
-        for (dimension, bucket) in self.limited_mut() {
-            bucket.take(tokens.charge(dimension));
+        for (dimension, bucket) in &mut self.buckets {
+            bucket.take(tokens.charge(*dimension));
         }
     }
 
     /// A call that was charged and not sent.
     pub(crate) fn give_back(&mut self, tokens: Tokens, now: Time) {
-        for (dimension, bucket) in self.limited_mut() {
-            bucket.correct(tokens.charge(dimension), 0, now);
+        for (dimension, bucket) in &mut self.buckets {
+            bucket.correct(tokens.charge(*dimension), 0, now);
         }
     }
 
     /// A call that is over: what it was charged, and what it used.
     pub(crate) fn settle(&mut self, charged: Tokens, used: Used, now: Time) {
         self.spent += Spent::of(charged, used.tokens);
-        for (dimension, bucket) in self.limited_mut() {
+        for (dimension, bucket) in &mut self.buckets {
             let used = match dimension {
                 Dimension::Requests => u32::from(used.is_request),
-                _ => used.tokens.charge(dimension),
+                _ => used.tokens.charge(*dimension),
             };
-            bucket.correct(charged.charge(dimension), used, now);
+            bucket.correct(charged.charge(*dimension), used, now);
         }
     }
 
@@ -275,7 +289,7 @@ impl Quota {
     pub(crate) fn slow_down(&mut self, granted_at: Time, now: Time) {
         if granted_at >= self.slowed_at {
             self.slowed_at = now;
-            self.limited_mut().for_each(|(_, bucket)| bucket.slow_down(now));
+            self.buckets.iter_mut().for_each(|(_, bucket)| bucket.slow_down(now));
         }
     }
 
@@ -287,12 +301,11 @@ impl Quota {
             FollowHeaders::On => (left, [None; 4]),
             FollowHeaders::Limits => (left, of),
         };
-        for ((bucket, left), of) in self.buckets.iter_mut().zip(left).zip(of) {
-            let Some(bucket) = bucket else { continue };
-            if let Some(of) = of {
+        for (dimension, bucket) in &mut self.buckets {
+            if let Some(of) = of[*dimension as usize] {
                 bucket.size_to(of, said_at, now);
             }
-            if let Some(left) = left {
+            if let Some(left) = left[*dimension as usize] {
                 bucket.lower_to(left, said_at, now);
             }
         }
@@ -300,22 +313,16 @@ impl Quota {
 
     /// Nothing of it is in use: it may be forgotten.
     pub(crate) fn is_full(&mut self, now: Time) -> bool {
-        self.limited_mut().all(|(_, bucket)| bucket.is_full(now))
+        self.buckets.iter_mut().all(|(_, bucket)| bucket.is_full(now))
     }
 
     pub(crate) fn view(&mut self, now: Time) -> QuotaView {
-        let left = self.buckets.each_mut().map(|bucket| bucket.as_mut().map(|bucket| bucket.balance(now)));
-        let size = self.limited_mut().map(|(_, bucket)| bucket.size(now)).fold(1.0, f64::min);
+        let (mut left, mut size) = ([None; 4], 1.0_f64);
+        for (dimension, bucket) in &mut self.buckets {
+            left[*dimension as usize] = Some(bucket.balance(now));
+            size = size.min(bucket.size(now));
+        }
         QuotaView { left, size, spent: self.spent }
-    }
-
-    fn limited(&self) -> impl Iterator<Item = (Dimension, &Bucket)> {
-        Dimension::ALL.into_iter().zip(&self.buckets).filter_map(|(dimension, it)| Some((dimension, it.as_ref()?)))
-    }
-
-    fn limited_mut(&mut self) -> impl Iterator<Item = (Dimension, &mut Bucket)> {
-        let buckets = self.buckets.iter_mut();
-        Dimension::ALL.into_iter().zip(buckets).filter_map(|(dimension, it)| Some((dimension, it.as_mut()?)))
     }
 }
 
