@@ -35,6 +35,7 @@ pub(crate) struct Pool {
     pub(super) shared: Arc<Shared>,
     /// Tells the timer task that something is due earlier than it thinks.
     pub(super) nudge: Arc<Notify>,
+    #[cfg_attr(inflight_loom, allow(dead_code, reason = "no timer in a model"))]
     pub(super) me: Weak<Self>,
 }
 
