@@ -172,8 +172,8 @@ impl Permit {
         self.lane.as_ref().is_some_and(|lane| lane.follows_headers())
     }
 
-    /// The provider says now how much remains, and of how much, by dimension. Budgets hear of it when the call ends, after they got back what
-    /// it did not use.
+    /// The provider says now how much remains, and of how much, by dimension. Budgets hear of it when the call ends, after they
+    /// got back what it did not use.
     pub(crate) fn note_remaining(&mut self, left: [Option<u64>; 4], of: [Option<u64>; 4]) {
         self.remaining = Some(Box::new(Remaining { said_at: clock::now(), left, of }));
     }

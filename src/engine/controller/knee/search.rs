@@ -193,9 +193,9 @@ impl Search {
 
     fn decide(&mut self, now: f64, reading: &Reading) {
         match self.mode {
-            Mode::Start => self.end_start_round(reading),
+            Mode::Start => self.end_start_round(now, reading),
             Mode::Hold { left } => self.end_hold_round(now, reading, left - 1.0),
-            Mode::Up { from, step, is_confirming } => self.end_up_round(reading, from, step, is_confirming),
+            Mode::Up { from, step, is_confirming } => self.end_up_round(now, reading, from, step, is_confirming),
             Mode::Trim => self.end_trim_round(reading),
             Mode::Drain => self.enter_hold(),
             Mode::Base { fitting, left: 1 } => {
@@ -206,13 +206,13 @@ impl Search {
         }
     }
 
-    fn end_start_round(&mut self, reading: &Reading) {
+    fn end_start_round(&mut self, now: f64, reading: &Reading) {
         if !reading.is_saturated {
             return;
         }
         if let Some(before) = self.reference {
             if self.goal.is_infinite() && before.is_well_below(reading) && before.was_as_good_as(reading) {
-                if reading.in_flight < FEW {
+                if self.proves_nothing(now, reading) {
                     return;
                 }
                 self.limit = before.in_flight().ceil();
@@ -253,13 +253,13 @@ impl Search {
         }
     }
 
-    fn end_up_round(&mut self, reading: &Reading, from: f64, step: f64, is_confirming: bool) {
+    fn end_up_round(&mut self, now: f64, reading: &Reading, from: f64, step: f64, is_confirming: bool) {
         if !reading.is_saturated {
             return self.enter_hold();
         }
         if let Some(reference) = self.reference.filter(|reference| reference.is_well_below(reading)) {
             if reference.was_as_good_as(reading) {
-                if reading.in_flight < FEW {
+                if self.proves_nothing(now, reading) {
                     self.mode = Mode::Up { from, step: 2.0 * step, is_confirming: false };
                     return;
                 }
@@ -323,6 +323,11 @@ impl Search {
     fn cut(&mut self, now: f64, limit: f64) {
         self.limit = limit;
         self.peak.on_cut(now, limit);
+    }
+
+    /// Too few calls to tell by their work what more would bring, if more may be tried.
+    fn proves_nothing(&self, now: f64, reading: &Reading) -> bool {
+        reading.in_flight < FEW && self.limit < self.top(now)
     }
 
     /// A look upwards came to `reached` and no further: look less often, unless that was more than before.
@@ -437,6 +442,16 @@ mod tests {
             most = most.max(search.limit());
         }
         assert!(most >= 4.0, "{most}");
+    }
+
+    #[test]
+    fn where_no_more_may_be_tried_few_calls_decide() {
+        let mut search = Search::new(1.0, Bounds::parse(1, 1, 2).unwrap());
+        let at_one = (0..40).filter(|_| {
+            round(&mut search, best_in_fours);
+            search.limit() == 1.0
+        });
+        assert!(at_one.count() > 20, "two bring less");
     }
 
     #[test]
