@@ -95,8 +95,10 @@ impl LimiterBuilder {
     }
 
     /// Controllers of your own making: asked for each lane when it is first used; `None` leaves the lane to the
-    /// configuration. What it asks for is clamped to 1 and [`max_inflight`](Self::max_inflight), and a panic in it leaves
-    /// the limit where it was; both are told to [`on_change`](Self::on_change).
+    /// configuration. Callers who meet at a new lane may each ask, since no lock is held meanwhile: one controller is taken,
+    /// the others are dropped before they hear of anything. What it asks for is clamped to 1 and
+    /// [`max_inflight`](Self::max_inflight), and a panic in it leaves the limit where it was; both are told to
+    /// [`on_change`](Self::on_change).
     ///
     /// ```
     /// use std::num::NonZeroU32;
