@@ -10,9 +10,10 @@ use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
 
 use crate::engine::time::Time;
 use crate::error::{Rejected, Stalled};
-use crate::http::answer::{Fate, Held, fate, free, holding, peeked, settle};
+use crate::http::answer::{Fate, fate, free, holding, peeked, settle};
 use crate::http::deadline;
 use crate::http::error_body::Peek;
+use crate::http::held::Held;
 use crate::http::options::RequestHead;
 use crate::http::{InflightLimitLayer, PeekBody, ResponseBody};
 use crate::limiter::Acquire;
@@ -38,7 +39,7 @@ pub(super) fn acquire(layer: &InflightLimitLayer, extensions: &Extensions, reque
 /// What is to be known of a request once it is sent.
 pub(super) struct Sent {
     deadline: Time,
-    held: Option<Held>,
+    held: Option<Box<Held>>,
     is_head: bool,
 }
 

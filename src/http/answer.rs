@@ -1,43 +1,16 @@
 //! What becomes of the slot when the head of the answer is there.
 
-use std::task::{Context, Poll};
-
 use http::{HeaderMap, Response, StatusCode, response};
 use http_body::Body;
 
-use super::answer_rules::AnswerRules;
-use super::body::{Hold, ResponseBody};
+use super::body::ResponseBody;
 use super::classify::Classify;
 use super::error_body::{Peek, Replay};
-use super::guard::Guard;
+use super::held::Held;
 use super::remaining::remaining;
-use super::watch::Watch;
 use crate::BoxError;
 use crate::engine::outcome::Verdict;
-use crate::error::Stalled;
-use crate::limiter::{Permit, clock};
-
-/// A slot, and the watch over the upstream that started with it.
-pub(crate) struct Held {
-    permit: Permit,
-    guard: Guard,
-    rules: AnswerRules,
-}
-
-impl Held {
-    /// `None` when the limiter is off: nothing to hold, nothing to watch, nothing to judge.
-    #[inline]
-    pub(crate) fn new(permit: Permit, rules: AnswerRules) -> Option<Self> {
-        let guard = Guard::new(permit.guards());
-        permit.is_held().then_some(Self { permit, guard, rules })
-    }
-
-    /// The upstream has nothing right now. Ready when that has gone on for too long.
-    pub(crate) fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Stalled> {
-        let permit = &self.permit;
-        self.guard.poll_silence(cx).map(|(silence, after)| Stalled::new(permit.lane_key(), silence, after))
-    }
-}
+use crate::limiter::clock;
 
 /// What becomes of the slot.
 pub(crate) enum Fate {
@@ -51,8 +24,8 @@ pub(crate) enum Fate {
 
 /// Looks at the head alone, so that the answer itself need not be moved.
 #[inline]
-pub(crate) fn fate<B: Body>(head: &mut response::Parts, body: &B, is_head: bool, held: &mut Option<Held>) -> Fate {
-    let Some(Held { permit, rules, .. }) = held.as_mut() else { return Fate::Free };
+pub(crate) fn fate<B: Body>(head: &mut response::Parts, body: &B, is_head: bool, held: &mut Option<Box<Held>>) -> Fate {
+    let Some(Held { permit, rules, .. }) = held.as_deref_mut() else { return Fate::Free };
     if let Some(admitted) = permit.admitted() {
         head.extensions.insert(admitted);
     }
@@ -89,12 +62,11 @@ pub(crate) fn holding<B: Body>(
     body: B,
     headers: &HeaderMap,
     verdict: Verdict,
-    held: &mut Option<Held>,
+    held: &mut Option<Box<Held>>,
 ) -> ResponseBody<B> {
-    let Some(Held { permit, mut guard, rules }) = held.take() else { return free(body) };
-    guard.rest();
-    let watch = Watch::new(&rules, headers);
-    ResponseBody::holding(body, Hold::new(permit, guard, rules.classify, verdict, watch))
+    let Some(mut held) = held.take() else { return free(body) };
+    held.follow(headers, verdict);
+    ResponseBody::holding(body, held)
 }
 
 fn has_no_body<B: Body>(head: &response::Parts, body: &B, is_head: bool) -> bool {
@@ -104,21 +76,21 @@ fn has_no_body<B: Body>(head: &response::Parts, body: &B, is_head: bool) -> bool
         || body.size_hint().exact() == Some(0)
 }
 
-pub(crate) fn failed(held: &mut Option<Held>, error: BoxError) -> BoxError {
+pub(crate) fn failed(held: &mut Option<Box<Held>>, error: BoxError) -> BoxError {
     judge(held, |classify| classify.error(&*error));
     error
 }
 
-fn judge(held: &mut Option<Held>, verdict: impl FnOnce(&dyn Classify) -> Verdict) {
-    if let Some(Held { rules, .. }) = held {
-        let verdict = verdict(&*rules.classify);
-        settle(held, verdict);
+fn judge(held: &mut Option<Box<Held>>, verdict: impl FnOnce(&dyn Classify) -> Verdict) {
+    if let Some(mut held) = held.take() {
+        let verdict = verdict(&*held.rules.classify);
+        held.settle(verdict);
     }
 }
 
-pub(crate) fn settle(held: &mut Option<Held>, verdict: impl Into<Verdict>) {
-    if let Some(Held { permit, .. }) = held.take() {
-        permit.settle(verdict);
+pub(crate) fn settle(held: &mut Option<Box<Held>>, verdict: impl Into<Verdict>) {
+    if let Some(mut held) = held.take() {
+        held.settle(verdict.into());
     }
 }
 
@@ -126,7 +98,7 @@ pub(crate) fn settle(held: &mut Option<Held>, verdict: impl Into<Verdict>) {
 pub(crate) fn peeked<B: Body>(
     head: response::Parts,
     peek: Peek<B>,
-    held: &mut Option<Held>,
+    held: &mut Option<Box<Held>>,
 ) -> Response<ResponseBody<B>> {
     judge(held, |classify| classify.response(&head, peek.prefix(), clock::wall()));
     Response::from_parts(head, ResponseBody::free(peek.into_body()))

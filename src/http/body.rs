@@ -2,27 +2,21 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 
-use super::classify::Classify;
 use super::error_body::Replay;
-use super::guard::Guard;
-use super::hangup::untaken;
-use super::watch::Watch;
+use super::held::Held;
 use crate::BoxError;
-use crate::engine::outcome::{Outcome, Verdict};
-use crate::error::Stalled;
-use crate::limiter::Permit;
+use crate::engine::outcome::Outcome;
 
 /// A response body that holds its call's slot until it ends, fails or is dropped.
 ///
 /// Data, trailers, `is_end_stream` and `size_hint` are the inner body's. Nothing is read ahead or kept. Its error is the
-/// inner body's, boxed, or [`Stalled`] when a guard was configured and the upstream fell silent.
+/// inner body's, boxed, or [`Stalled`](crate::Stalled) when a guard was configured and the upstream fell silent.
 ///
 /// Dropped early, it closes the inner body first and gives the slot back second. Dropping needs no runtime.
 ///
@@ -38,72 +32,19 @@ use crate::limiter::Permit;
 pub struct ResponseBody<B: Body> {
     #[pin]
     inner: Option<Replay<B>>,
-    hold: Option<Hold>,
-}
-
-/// The slot, and what is known so far of how the call ends.
-pub(super) struct Hold {
-    permit: Permit,
-    guard: Guard,
-    classify: Arc<dyn Classify>,
-    /// If the body ends well.
-    verdict: Verdict,
-    watch: Watch,
-}
-
-impl Hold {
-    pub(super) fn new(
-        permit: Permit,
-        guard: Guard,
-        classify: Arc<dyn Classify>,
-        verdict: Verdict,
-        watch: Watch,
-    ) -> Self {
-        Self { permit, guard, classify, verdict, watch }
-    }
-
-    /// The body has ended well, as far as the transport knows.
-    fn end(mut self) {
-        let (verdict, reading) = self.watch.finish(self.verdict);
-        self.permit.end(verdict, reading);
-    }
-
-    /// The same, and something was heard just now.
-    fn end_heard(mut self) {
-        let (verdict, reading) = self.watch.finish(self.verdict);
-        self.permit.end_heard(verdict, reading);
-    }
-
-    /// The body has failed, unless the stream had named a trouble of its own before.
-    fn fail(mut self, failure: impl FnOnce(&Self) -> Verdict) {
-        let (told, reading) = self.watch.finish(self.verdict);
-        let verdict = if self.watch.has_trouble() { told } else { failure(&self) };
-        self.permit.end(verdict, reading);
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if self.permit.is_held() {
-            let (verdict, reading) = self.watch.finish(self.verdict);
-            let untaken = untaken().tokens(self.permit.bytes(), reading.as_ref());
-            self.permit.note_after_hangup(untaken);
-            let verdict = if self.watch.is_complete() { verdict } else { Outcome::Cancelled.into() };
-            self.permit.end(verdict, reading);
-        }
-    }
+    held: Option<Box<Held>>,
 }
 
 impl<B: Body> ResponseBody<B> {
     /// Holds nothing: the call has been settled, or never had a slot.
     #[inline]
     pub(super) fn free(inner: Replay<B>) -> Self {
-        Self { inner: Some(inner), hold: None }
+        Self { inner: Some(inner), held: None }
     }
 
     #[inline]
-    pub(super) fn holding(inner: B, hold: Hold) -> Self {
-        Self { inner: Some(Replay::Untouched(inner)), hold: Some(hold) }
+    pub(super) fn holding(inner: B, held: Box<Held>) -> Self {
+        Self { inner: Some(Replay::Untouched(inner)), held: Some(held) }
     }
 }
 
@@ -115,47 +56,13 @@ where
     type Data = B::Data;
     type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        let mut this = self.project();
-        let Some(mut inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        let polled = inner.as_mut().poll_frame(cx);
-        let Some(hold) = this.hold else { return polled.map_err(Into::into) };
-        match polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                hold.guard.heard();
-                if let Some(data) = frame.data_ref() {
-                    hold.permit.note_chunk(data.remaining());
-                    hold.watch.look_at(data, inner.size_hint().exact() == Some(0));
-                }
-                if frame.is_trailers() || inner.is_end_stream() || hold.watch.is_released() {
-                    end(this.hold, Hold::end_heard);
-                } else {
-                    hold.permit.note_first_byte();
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(None) => {
-                end(this.hold, Hold::end);
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Err(error))) => {
-                let error = error.into();
-                // Nothing comes after an error; the connection is closed before its slot moves on.
-                this.inner.set(None);
-                end(this.hold, |hold| hold.fail(|hold| hold.classify.error(&*error)));
-                Poll::Ready(Some(Err(error)))
-            }
-            // Silence after the last event is no stall.
-            Poll::Pending if hold.watch.is_complete() => Poll::Pending,
-            Poll::Pending => match hold.guard.poll_silence(cx) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready((silence, after)) => {
-                    let stalled = Stalled::new(hold.permit.lane_key(), silence, after);
-                    this.inner.set(None);
-                    end(this.hold, |hold| hold.fail(|_| Outcome::Stalled.into()));
-                    Poll::Ready(Some(Err(stalled.into())))
-                }
-            },
+    #[inline]
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let this = self.as_mut().project();
+        match (this.inner.as_pin_mut(), this.held) {
+            (None, _) => Poll::Ready(None),
+            (Some(inner), None) => inner.poll_frame(cx).map_err(Into::into),
+            (Some(_), Some(_)) => self.poll_held(cx),
         }
     }
 
@@ -168,14 +75,65 @@ where
     }
 }
 
-fn end(hold: &mut Option<Hold>, how: impl FnOnce(Hold)) {
-    if let Some(hold) = hold.take() {
-        how(hold);
+impl<B> ResponseBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    /// Inlined, since it runs for each piece of a stream: a frame is not copied once more on its way.
+    #[inline(always)]
+    fn poll_held(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let mut this = self.project();
+        let (Some(mut inner), Some(held)) = (this.inner.as_mut().as_pin_mut(), this.held.as_mut()) else {
+            return Poll::Ready(None);
+        };
+        match inner.as_mut().poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                held.guard.heard();
+                if let Some(data) = frame.data_ref() {
+                    held.permit.note_chunk(data.remaining());
+                    held.watch.look_at(data, inner.size_hint().exact() == Some(0));
+                }
+                if frame.is_trailers() || inner.is_end_stream() || held.watch.is_released() {
+                    end(this.held, Held::end_heard);
+                } else {
+                    held.permit.note_first_byte();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                end(this.held, Held::end);
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let error = error.into();
+                // Nothing comes after an error; the connection is closed before its slot moves on.
+                this.inner.set(None);
+                end(this.held, |held| held.fail(|held| held.rules.classify.error(&*error)));
+                Poll::Ready(Some(Err(error)))
+            }
+            // Silence after the last event is no stall.
+            Poll::Pending if held.watch.is_complete() => Poll::Pending,
+            Poll::Pending => match held.poll_silence(cx) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(stalled) => {
+                    this.inner.set(None);
+                    end(this.held, |held| held.fail(|_| Outcome::Stalled.into()));
+                    Poll::Ready(Some(Err(stalled.into())))
+                }
+            },
+        }
+    }
+}
+
+fn end(held: &mut Option<Box<Held>>, how: impl FnOnce(&mut Held)) {
+    if let Some(mut held) = held.take() {
+        how(&mut held);
     }
 }
 
 impl<B: Body> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseBody").field("holds_slot", &self.hold.is_some()).finish_non_exhaustive()
+        f.debug_struct("ResponseBody").field("holds_slot", &self.held.is_some()).finish_non_exhaustive()
     }
 }

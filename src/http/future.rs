@@ -11,11 +11,12 @@ use http_body::Body;
 use pin_project::pin_project;
 use tower_service::Service;
 
-use super::answer::{Fate, Held, failed, fate, free, holding, peeked, settle};
+use super::answer::{Fate, failed, fate, free, holding, peeked, settle};
 use super::answer_rules::AnswerRules;
 use super::body::ResponseBody;
 use super::deadline::{self, Deadline};
 use super::error_body::Peek;
+use super::held::Held;
 use crate::BoxError;
 use crate::engine::outcome::Outcome;
 use crate::error::Stalled;
@@ -23,13 +24,8 @@ use crate::limiter::Acquire;
 
 /// The future of an [`InflightLimit`](crate::InflightLimit) call.
 ///
-/// ```text
-/// Waiting ──▶ Readying ──▶ Called ──▶ (Peeking: error answers) ──▶ done
-/// ```
-///
 /// # Cancel safety
 /// Dropping it gives up the place in line, or cancels the inner call and gives the slot back.
-// Field order: the inner call is dropped before its slot moves on.
 #[pin_project]
 pub struct ResponseFuture<S, Q, B>
 where
@@ -37,12 +33,43 @@ where
     B: Body,
 {
     #[pin]
+    way: Way<S, Q, B>,
+}
+
+#[pin_project(project = WayNow)]
+enum Way<S, Q, B>
+where
+    S: Service<Request<Q>>,
+    B: Body,
+{
+    /// The limiter is off, and the inner service was ready.
+    Open(#[pin] S::Future),
+    Limited(#[pin] Limited<S, Q, B>),
+}
+
+/// ```text
+/// Waiting ──▶ Readying ──▶ Called ──▶ (Peeking: error answers) ──▶ done
+/// ```
+// Field order: the inner call is dropped before its slot moves on.
+#[pin_project]
+struct Limited<S, Q, B>
+where
+    S: Service<Request<Q>>,
+    B: Body,
+{
+    #[pin]
     stage: Stage<S::Future, B>,
-    /// Until the call. The instance that is driven ready is the one that is called.
-    inner: Option<S>,
-    request: Option<Request<Q>>,
+    /// Until the call.
+    unsent: Option<Box<Unsent<S, Q>>>,
     is_head: bool,
-    held: Option<Held>,
+    held: Option<Box<Held>>,
+}
+
+/// What it takes to send the request. In a box, since callers move the future around, and most of it is this.
+struct Unsent<S, Q> {
+    /// The instance that is driven ready is the one that is called.
+    inner: S,
+    request: Request<Q>,
     /// Until there is a slot.
     rules: Option<AnswerRules>,
     deadline_header: Option<Arc<HeaderName>>,
@@ -70,32 +97,27 @@ where
         rules: AnswerRules,
         deadline_header: Option<Arc<HeaderName>>,
     ) -> Self {
-        Self {
-            is_head: request.method() == Method::HEAD,
-            stage: Stage::Waiting(acquire),
-            inner: Some(inner),
-            request: Some(request),
-            held: None,
-            rules: Some(rules),
-            deadline_header,
-        }
+        let is_head = request.method() == Method::HEAD;
+        let unsent = Unsent { inner, request, rules: Some(rules), deadline_header };
+        Self::limited(Limited { stage: Stage::Waiting(acquire), unsent: Some(Box::new(unsent)), is_head, held: None })
     }
 
     /// The limiter is off.
     #[inline]
     pub(super) fn passing(inner: S, request: Request<Q>) -> Self {
-        Self { inner: Some(inner), request: Some(request), ..Self::off(Stage::Readying) }
+        let unsent = Unsent { inner, request, rules: None, deadline_header: None };
+        Self::limited(Limited { stage: Stage::Readying, unsent: Some(Box::new(unsent)), is_head: false, held: None })
     }
 
     /// The limiter is off, and the inner service was ready.
     #[inline]
     pub(super) fn called(future: S::Future) -> Self {
-        Self::off(Stage::Called(future))
+        Self { way: Way::Open(future) }
     }
 
-    #[inline]
-    fn off(stage: Stage<S::Future, B>) -> Self {
-        Self { stage, inner: None, request: None, is_head: false, held: None, rules: None, deadline_header: None }
+    #[inline(always)]
+    fn limited(limited: Limited<S, Q, B>) -> Self {
+        Self { way: Way::Limited(limited) }
     }
 }
 
@@ -108,21 +130,37 @@ where
 {
     type Output = Result<Response<ResponseBody<B>>, BoxError>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().way.project() {
+            WayNow::Open(call) => call.poll(cx).map(|answer| Ok(answer.map_err(Into::into)?.map(free))),
+            WayNow::Limited(limited) => limited.poll(cx),
+        }
+    }
+}
+
+impl<S, Q, B> Limited<S, Q, B>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Response<ResponseBody<B>>, BoxError>> {
         let mut this = self.project();
         loop {
             match this.stage.as_mut().project() {
                 StageNow::Waiting(mut acquire) => {
                     let permit = ready!(acquire.as_mut().poll(cx))?;
-                    if let Some(request) = this.request {
-                        deadline::note(acquire.deadline(), request.extensions_mut());
+                    if let Some(unsent) = this.unsent {
+                        deadline::note(acquire.deadline(), unsent.request.extensions_mut());
+                        *this.held = unsent.rules.take().and_then(|rules| Held::new(permit, rules));
                     }
-                    *this.held = this.rules.take().and_then(|rules| Held::new(permit, rules));
                     this.stage.set(Stage::Readying);
                 }
                 StageNow::Readying => {
-                    let inner = this.inner.as_mut().expect("a request is sent once");
-                    let Poll::Ready(readied) = inner.poll_ready(cx) else {
+                    let unsent = this.unsent.as_mut().expect("a request is sent once");
+                    let Poll::Ready(readied) = unsent.inner.poll_ready(cx) else {
                         let stalled = ready!(poll_silence(this.held, cx));
                         this.stage.set(Stage::Done);
                         settle(this.held, Outcome::Stalled);
@@ -132,13 +170,13 @@ where
                         this.stage.set(Stage::Done);
                         return Poll::Ready(Err(failed(this.held, error.into())));
                     }
-                    let mut request = this.request.take().expect("a request is sent once");
-                    if let Some(name) = this.deadline_header {
+                    let unsent = this.unsent.take().expect("a request is sent once");
+                    let Unsent { mut inner, mut request, deadline_header, .. } = *unsent;
+                    if let Some(name) = deadline_header {
                         let deadline = request.extensions().get::<Deadline>().copied();
-                        deadline::tell(name, deadline, request.headers_mut());
+                        deadline::tell(&name, deadline, request.headers_mut());
                     }
                     this.stage.set(Stage::Called(inner.call(request)));
-                    *this.inner = None;
                 }
                 StageNow::Called(call) => match call.poll(cx) {
                     Poll::Pending => {
@@ -181,7 +219,7 @@ where
 }
 
 /// Ready with the error of a call that has waited too long for the upstream.
-fn poll_silence(held: &mut Option<Held>, cx: &mut Context<'_>) -> Poll<Stalled> {
+fn poll_silence(held: &mut Option<Box<Held>>, cx: &mut Context<'_>) -> Poll<Stalled> {
     held.as_mut().map_or(Poll::Pending, |held| held.poll_silence(cx))
 }
 

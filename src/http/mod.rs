@@ -11,6 +11,7 @@ mod estimate;
 mod future;
 mod guard;
 mod hangup;
+pub(crate) mod held;
 mod lane_key;
 mod layer;
 mod model_scan;

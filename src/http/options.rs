@@ -200,7 +200,8 @@ fn request_bytes(body: Option<&[u8]>, headers: &HeaderMap) -> Option<u32> {
 
 /// Clients that retry by themselves say so, where no `Call` is there to count.
 fn is_named_a_retry(headers: &HeaderMap) -> bool {
-    headers.get("x-stainless-retry-count").is_some_and(|count| count.as_bytes() != b"0")
+    static RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
+    headers.get(&RETRY_COUNT).is_some_and(|count| count.as_bytes() != b"0")
 }
 
 impl fmt::Debug for Options {

@@ -33,6 +33,11 @@ enum Reader {
 }
 
 impl Watch {
+    /// Of a call that has no answer yet.
+    pub(super) fn blank(rules: &AnswerRules) -> Self {
+        Self { reader: Reader::Ends, release_on: rules.release_on, has_ended: false, is_whole: false }
+    }
+
     pub(super) fn new(rules: &AnswerRules, headers: &HeaderMap) -> Self {
         let reader = match rules.read {
             // What does not say what it is has no format to be read by, and the tap is a box for each answer.
@@ -43,7 +48,7 @@ impl Watch {
             }
             ReadUsage::On | ReadUsage::Off => Reader::Ends,
         };
-        Self { reader, release_on: rules.release_on, has_ended: false, is_whole: false }
+        Self { reader, ..Self::blank(rules) }
     }
 
     /// Takes the next piece of the body.
