@@ -49,6 +49,8 @@ pub(super) struct Waits {
     /// Nanoseconds for the present cause, not yet in `spent`: what a change of the line costs is this sum.
     open: u64,
     spent: [Duration; 4],
+    /// It is more than it was when last asked for news.
+    has_grown: bool,
     /// Of these, whole seconds that were told.
     told: [u64; 4],
 }
@@ -62,6 +64,7 @@ impl Default for Waits {
             at: Time::ZERO,
             open: 0,
             spent: [Duration::ZERO; 4],
+            has_grown: false,
             told: [0; 4],
         }
     }
@@ -105,10 +108,17 @@ impl Waits {
     }
 
     /// By cause, whole seconds that were not told before; `None`: there are none.
+    #[inline]
     pub(super) fn news(&mut self) -> Option<[u64; 4]> {
         if self.open >= SECOND {
             self.close();
         }
+        if self.has_grown { self.whole_seconds() } else { None }
+    }
+
+    #[cold]
+    fn whole_seconds(&mut self) -> Option<[u64; 4]> {
+        self.has_grown = false;
         let told = std::mem::replace(&mut self.told, self.spent.map(|spent| spent.as_secs()));
         (told != self.told).then(|| [0, 1, 2, 3].map(|at| self.told[at] - told[at]))
     }
@@ -134,6 +144,7 @@ impl Waits {
     }
 
     fn close(&mut self) {
+        self.has_grown = true;
         self.spent[self.cause as usize] += Duration::from_nanos(std::mem::take(&mut self.open));
     }
 }

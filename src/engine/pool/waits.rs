@@ -29,6 +29,7 @@ impl Pool {
     }
 
     /// By cause, whole seconds that calls of the lane have waited and that were not told before.
+    #[inline]
     pub(crate) fn waited(&mut self, id: LaneId) -> Option<[u64; 4]> {
         self.lane_mut(id).waits.news()
     }
