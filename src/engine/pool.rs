@@ -219,13 +219,19 @@ impl Pool {
             .map_or_else(Spent::default, |charged| self.settle_charge(id, charged, grant.granted_at, ending, now));
         self.judge(id, pass, grant.granted_at, ending, now, effects);
         if let Some(told) = grant.told {
-            let Told { sending, in_lane, in_pool } = self.told.remove(told);
-            let changes = &mut effects.changes_of(Whose::Lane(id));
-            self.lane_mut(id).valve.on_end(ending, sending, in_lane, now, changes);
-            self.valve.on_end(ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
+            self.tell_ended(id, told, ending, now, effects);
         }
         self.expect_timeout(id, now);
         spent
+    }
+
+    /// Controllers hear that a call is over.
+    #[inline(never)]
+    fn tell_ended(&mut self, id: LaneId, told: u32, ending: &Ending, now: Time, effects: &mut Effects) {
+        let Told { sending, in_lane, in_pool } = self.told.remove(told);
+        let changes = &mut effects.changes_of(Whose::Lane(id));
+        self.lane_mut(id).valve.on_end(ending, sending, in_lane, now, changes);
+        self.valve.on_end(ending, sending, in_pool, now, &mut effects.changes_of(Whose::Pool));
     }
 
     /// Does what is due. Calling it too early or too often is harmless.
@@ -373,6 +379,7 @@ impl Pool {
         }
     }
 
+    #[inline(never)]
     fn expect_timeout_of_lane(&mut self, id: LaneId, now: Time) {
         let mut timeout = self.lane(id).next_timeout(now);
         if self.waiting > 0 {

@@ -37,10 +37,12 @@ impl Time {
     #[inline]
     #[expect(
         clippy::cast_precision_loss,
+        clippy::cast_possible_wrap,
         reason = "a nanosecond counts for a hundred days, and no budget takes longer to fill"
     )]
     pub(crate) fn secs_since(self, earlier: Self) -> f64 {
-        self.0.saturating_sub(earlier.0) as f64 * 1e-9
+        // By way of a signed number: processors convert those, and not the others.
+        self.0.saturating_sub(earlier.0).min(i64::MAX as u64) as i64 as f64 * 1e-9
     }
 }
 

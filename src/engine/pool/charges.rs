@@ -39,7 +39,7 @@ impl Pool {
     }
 
     /// Charges a call that found a slot free, unless somebody waits for tokens before it.
-    #[inline(never)]
+    #[inline]
     pub(super) fn charge_newcomer(
         &mut self,
         id: LaneId,
@@ -50,13 +50,18 @@ impl Pool {
         if self.waiting > 0 && self.is_behind(id, class, now) {
             return Err(Blocked::Busy);
         }
-        let mut fits = true;
-        self.each_quota(id, |quota| fits &= quota.fits_now(tokens, now));
-        if !fits {
-            return Err(self.shortage(id, tokens, now));
+        let (mut of_lane, mut of_pool) = self.quotas(id);
+        let fits_lane = of_lane.as_mut().is_none_or(|quota| quota.fits_now(tokens, now));
+        if fits_lane && of_pool.as_mut().is_none_or(|quota| quota.fits_now(tokens, now)) {
+            if let Some(quota) = of_lane {
+                quota.take(tokens);
+            }
+            if let Some(quota) = of_pool {
+                quota.take(tokens);
+            }
+            return Ok(());
         }
-        self.charge(id, tokens);
-        Ok(())
+        Err(self.shortage(id, tokens, now))
     }
 
     /// Of a call that does not fit now.
@@ -112,9 +117,24 @@ impl Pool {
         if let Some(past) = &mut self.lane_mut(id).past {
             past.note_used(used.tokens);
         }
+        let spent = Spent::of(charged, used.tokens);
+        let (of_lane, of_pool) = self.quotas(id);
+        if let Some(quota) = of_lane {
+            quota.settle(charged, used, spent, now);
+        }
+        if let Some(quota) = of_pool {
+            quota.settle(charged, used, spent, now);
+        }
+        if outcome == Outcome::Overload || ending.remaining.is_some() {
+            self.heed_provider(id, sent_at, ending, now);
+        }
+        spent
+    }
+
+    #[cold]
+    fn heed_provider(&mut self, id: LaneId, sent_at: Time, ending: &Ending, now: Time) {
         self.each_quota(id, |quota| {
-            quota.settle(charged, used, now);
-            if outcome == Outcome::Overload {
+            if ending.verdict.outcome() == Outcome::Overload {
                 quota.slow_down(sent_at, now);
             }
             // Last: what comes back of a refused call is no more than what the provider says there is.
@@ -122,7 +142,6 @@ impl Pool {
                 quota.heed(**remaining, now);
             }
         });
-        Spent::of(charged, used.tokens)
     }
 
     /// Whether the first of a lane fits in the lane's budget; if not, it is looked at again when it does.
@@ -159,15 +178,21 @@ impl Pool {
         }
     }
 
+    fn each_quota(&mut self, id: LaneId, mut act: impl FnMut(&mut Quota)) {
+        let (of_lane, of_pool) = self.quotas(id);
+        if let Some(quota) = of_lane {
+            act(quota);
+        }
+        if let Some(quota) = of_pool {
+            act(quota);
+        }
+    }
+
     /// Of the lane, and of the pool around it.
     #[inline]
-    fn each_quota(&mut self, id: LaneId, mut act: impl FnMut(&mut Quota)) {
-        if let Some(quota) = &mut self.lane_mut(id).quota {
-            act(quota);
-        }
-        if let Some(quota) = &mut self.quota {
-            act(quota);
-        }
+    fn quotas(&mut self, id: LaneId) -> (Option<&mut Quota>, Option<&mut Quota>) {
+        let Self { lanes, quota, .. } = self;
+        (lanes[id.index()].as_mut().and_then(|lane| lane.quota.as_deref_mut()), quota.as_deref_mut())
     }
 }
 

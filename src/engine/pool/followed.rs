@@ -51,7 +51,7 @@ impl Pool {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     pub(super) fn try_acquire_followed(
         &mut self,
         id: LaneId,
@@ -87,6 +87,7 @@ impl Pool {
     }
 
     /// Takes a slot, the tokens and the breaker's pass, or nothing.
+    #[inline]
     fn take_for_newcomer(
         &mut self,
         id: LaneId,
@@ -115,7 +116,7 @@ impl Pool {
     }
 
     /// A call that has its slot is sent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send_followed(
         &mut self,
         id: LaneId,
@@ -125,10 +126,12 @@ impl Pool {
         effects: &mut Effects,
     ) -> Grant {
         let Kept { asked: Asked { facts, tokens }, pass } = kept;
-        let charged = self.is_charged(id).then_some(tokens);
-        self.lane_mut(id).retries.on_sent(facts.attempt(), now);
+        let lane = self.lane_mut(id);
+        lane.retries.on_sent(facts.attempt(), now);
+        let (is_charged, is_steered) = (lane.quota.is_some(), lane.valve.is_steered());
+        let charged = (is_charged || self.quota.is_some()).then_some(tokens);
         let grant = Grant { terms: Some(Terms { charged, pass }), ..grant };
-        if self.is_steered(id) {
+        if is_steered || self.valve.is_steered() {
             return Grant { told: Some(self.tell_sent(id, grant, facts, now, effects)), ..grant };
         }
         self.expect_timeout(id, now);
@@ -187,7 +190,8 @@ impl Pool {
         self.lane_mut(id).retries.on_dropped(kept.asked.facts.attempt());
     }
 
-    /// What the end of a call says about the upstream's health. Where that opens the breaker, nobody waits any longer.
+    /// What the end of a call says about the upstream's health.
+    #[inline]
     pub(super) fn judge(
         &mut self,
         id: LaneId,
@@ -199,9 +203,22 @@ impl Pool {
     ) {
         let lane = self.lane_mut(id);
         lane.retries.on_end(ending.verdict.outcome(), now);
-        if !lane.breaker.is_on() {
-            return;
+        if lane.breaker.is_on() {
+            self.tell_breaker(id, pass, sent_at, ending, now, effects);
         }
+    }
+
+    /// Where that opens the breaker, nobody waits any longer.
+    #[inline(never)]
+    fn tell_breaker(
+        &mut self,
+        id: LaneId,
+        pass: Pass,
+        sent_at: Time,
+        ending: &Ending,
+        now: Time,
+        effects: &mut Effects,
+    ) {
         let luck = self.jitter.fraction();
         let lane = self.lane_mut(id);
         let was_open = lane.breaker.time_left(now).is_some();

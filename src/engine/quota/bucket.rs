@@ -106,15 +106,16 @@ impl Bucket {
         f64::from(charge) <= self.configured.capacity
     }
 
-    /// When so many units will be there, if nobody takes any before. Now, if they are.
+    /// Whether so many units are there.
     #[inline]
-    pub(crate) fn fits_at(&mut self, charge: u32, now: Time) -> Time {
+    pub(crate) fn fits_now(&mut self, charge: u32, now: Time) -> bool {
         // Also where enough is there without: what overflowed before a charge must not fill up what that takes.
         self.fill(now);
-        if self.missing(0, charge) <= SLACK { now } else { self.fits_after(0, charge, now) }
+        f64::from(charge) <= self.balance || (self.could_hold(charge) && self.missing(0, charge) <= SLACK)
     }
 
-    /// The same for a charge after others that are taken before.
+    /// When there will be enough for a charge after others that are taken before, if nobody takes any meanwhile. Now, if
+    /// there is.
     pub(crate) fn fits_after(&mut self, before: u32, charge: u32, now: Time) -> Time {
         self.fill(now);
         let fits_at = self.fits_in_this_size(before, charge, now);
@@ -128,9 +129,8 @@ impl Bucket {
 
     /// A charge above what it holds since it was made smaller goes when it is full, or it would wait in vain. It is repaid
     /// before anybody else goes, so the rate is kept.
-    #[inline]
     fn missing(&self, before: u32, charge: u32) -> f64 {
-        f64::from(before) + f64::from(charge).min(self.size.capacity) - self.balance
+        f64::from(before) + least(f64::from(charge), self.size.capacity) - self.balance
     }
 
     fn fits_in_this_size(&self, before: u32, charge: u32, now: Time) -> Time {
@@ -143,17 +143,20 @@ impl Bucket {
     }
 
     /// Takes the estimate of a call.
+    #[inline]
     pub(crate) fn take(&mut self, charge: u32) {
         self.balance -= f64::from(charge);
     }
 
     /// Puts what was used in the place of what was taken.
+    #[inline]
     pub(crate) fn correct(&mut self, taken: u32, used: u32, now: Time) {
         // What comes back may come before what has filled it meanwhile: the sum is cut at the same capacity.
         if used > taken {
             self.fill(now);
         }
-        self.balance = (self.balance + f64::from(taken) - f64::from(used)).min(self.size.capacity);
+        let back = i64::from(taken) - i64::from(used);
+        self.balance = least(self.balance + whole(back), self.size.capacity);
     }
 
     /// The provider said that no more than this was left then. It fills its own budget since, no slower than this one.
@@ -173,6 +176,11 @@ impl Bucket {
         if now >= self.sized_until {
             self.come_back();
         }
+        self.fill_in_this_size(now);
+    }
+
+    #[inline(always)]
+    fn fill_in_this_size(&mut self, now: Time) {
         if now <= self.at {
             return;
         }
@@ -180,7 +188,7 @@ impl Bucket {
         if self.part < 1.0 {
             return self.fill_and_recover(elapsed, now);
         }
-        self.balance = (self.balance + elapsed * self.size.per_s).min(self.size.capacity);
+        self.balance = least(self.balance + elapsed * self.size.per_s, self.size.capacity);
         self.at = now;
     }
 
@@ -188,7 +196,7 @@ impl Bucket {
     #[cold]
     fn come_back(&mut self) {
         let until = std::mem::replace(&mut self.sized_until, Time::NEVER);
-        self.fill(until);
+        self.fill_in_this_size(until);
         self.size = self.configured;
     }
 
@@ -214,8 +222,20 @@ impl Bucket {
     }
 }
 
+/// `f64::min` looks for numbers that are none, and there are none here.
+#[inline]
+fn least(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
+}
+
 /// Less than this is missing only by rounding.
 const SLACK: f64 = 1e-6;
+
+#[inline]
+#[expect(clippy::cast_precision_loss, reason = "the difference of two numbers of 32 bits")]
+fn whole(units: i64) -> f64 {
+    units as f64
+}
 
 #[expect(clippy::cast_precision_loss, reason = "no budget has 2^52 units")]
 fn units(count: u64) -> f64 {
@@ -243,10 +263,10 @@ mod tests {
     fn a_full_bucket_holds_its_capacity_and_no_unit_more() {
         let mut bucket = bucket();
         assert!(bucket.could_hold(1_000) && !bucket.could_hold(1_001));
-        assert_eq!(bucket.fits_at(1_000, at(0.0)), at(0.0));
+        assert_eq!(bucket.fits_after(0, 1_000, at(0.0)), at(0.0));
         bucket.take(1_000);
-        assert!(bucket.fits_at(1_000, at(0.0)) >= at(10.0));
-        assert!(bucket.fits_at(1_000, at(0.0)) <= at(10.001));
+        assert!(bucket.fits_after(0, 1_000, at(0.0)) >= at(10.0));
+        assert!(bucket.fits_after(0, 1_000, at(0.0)) <= at(10.001));
     }
 
     // Case 102.
@@ -258,7 +278,7 @@ mod tests {
         assert_eq!(bucket.balance(at(0.0)), 550.0);
         bucket.correct(0, 700, at(0.0));
         assert_eq!(bucket.balance(at(0.0)), -150.0);
-        assert!(bucket.fits_at(1, at(0.0)) >= at(1.51));
+        assert!(bucket.fits_after(0, 1, at(0.0)) >= at(1.51));
         bucket.correct(2_000, 0, at(0.0));
         assert_eq!(bucket.balance(at(0.0)), 1_000.0);
     }
@@ -266,7 +286,7 @@ mod tests {
     #[test]
     fn what_overflowed_before_a_charge_does_not_refill_it() {
         let mut bucket = bucket();
-        assert_eq!(bucket.fits_at(900, at(50.0)), at(50.0));
+        assert_eq!(bucket.fits_after(0, 900, at(50.0)), at(50.0));
         bucket.take(900);
         assert_eq!(bucket.balance(at(50.0)), 100.0);
         assert_eq!(bucket.balance(at(52.0)), 300.0);
@@ -334,12 +354,12 @@ mod tests {
         bucket.size_to(1, at(0.0), at(0.0));
         assert_eq!((bucket.balance(at(0.0)), bucket.size(at(0.0))), (100.0, LEAST));
         assert!(bucket.could_hold(900));
-        assert_eq!(bucket.fits_at(900, at(0.0)), at(0.0));
+        assert_eq!(bucket.fits_after(0, 900, at(0.0)), at(0.0));
         bucket.take(900);
-        assert!(bucket.fits_at(1, at(0.0)) >= at(80.1) && bucket.fits_at(1, at(0.0)) <= at(80.2));
+        assert!(bucket.fits_after(0, 1, at(0.0)) >= at(80.1) && bucket.fits_after(0, 1, at(0.0)) <= at(80.2));
         // After five minutes it fills ten times as fast: 3,000 are there by then, and 100 of them are kept.
         bucket.take(6_000);
-        assert!(bucket.fits_at(0, at(0.0)) >= at(338.0) && bucket.fits_at(0, at(0.0)) <= at(338.1));
+        assert!(bucket.fits_after(0, 0, at(0.0)) >= at(338.0) && bucket.fits_after(0, 0, at(0.0)) <= at(338.1));
     }
 
     proptest! {
@@ -353,7 +373,7 @@ mod tests {
                 prop_assert!((100.0..=1_000.0).contains(&bucket.size.capacity));
                 prop_assert!((10.0..=100.0).contains(&bucket.size.per_s));
                 prop_assert!(bucket.balance(at(now)) <= bucket.size.capacity);
-                let fits_at = bucket.fits_at(1_000, at(now));
+                let fits_at = bucket.fits_after(0, 1_000, at(now));
                 prop_assert!(fits_at <= at(now + 301.0 + 10.0), "{fits_at:?}");
                 if fits_at == at(now) {
                     bucket.take(taken);
@@ -373,10 +393,10 @@ mod tests {
             bucket.size_to(named, at(0.0), at(0.0));
             bucket.take(taken);
             let now = at(later);
-            let fits_at = bucket.clone().fits_at(charge, now);
-            prop_assert_eq!(bucket.clone().fits_at(charge, fits_at), fits_at);
+            let fits_at = bucket.clone().fits_after(0, charge, now);
+            prop_assert_eq!(bucket.clone().fits_after(0, charge, fits_at), fits_at);
             let early = Time::from_epoch(fits_at.since_epoch().saturating_sub(Duration::from_micros(100)));
-            prop_assert!(early <= now || bucket.clone().fits_at(charge, early) > early);
+            prop_assert!(early <= now || bucket.clone().fits_after(0, charge, early) > early);
         }
 
         #[test]

@@ -118,15 +118,32 @@ impl Tokens {
     pub(crate) fn sum(self) -> u64 {
         u64::from(self.input) + u64::from(self.output)
     }
+}
 
-    /// What a call counts as in a dimension.
-    fn charge(self, dimension: Dimension) -> u32 {
-        match dimension {
-            Dimension::Requests => 1,
-            Dimension::Tokens => self.input.saturating_add(self.output),
-            Dimension::InputTokens => self.input,
-            Dimension::OutputTokens => self.output,
-        }
+/// What counts in a dimension, as masks: a sum without a branch, for every call and dimension.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    requests: u32,
+    input: u32,
+    output: u32,
+}
+
+impl Counts {
+    fn in_dimension(dimension: Dimension) -> Self {
+        const NOT: u32 = 0;
+        const ALL: u32 = u32::MAX;
+        let [requests, input, output] = match dimension {
+            Dimension::Requests => [ALL, NOT, NOT],
+            Dimension::Tokens => [NOT, ALL, ALL],
+            Dimension::InputTokens => [NOT, ALL, NOT],
+            Dimension::OutputTokens => [NOT, NOT, ALL],
+        };
+        Self { requests, input, output }
+    }
+
+    #[inline]
+    fn charge(self, Tokens { input, output }: Tokens, is_request: bool) -> u32 {
+        (u32::from(is_request) & self.requests) + (input & self.input).saturating_add(output & self.output)
     }
 }
 
@@ -190,21 +207,29 @@ pub(crate) struct Remaining {
 
 #[derive(Debug)]
 pub(crate) struct Quota {
-    /// Of the dimensions that are limited.
-    buckets: Vec<(Dimension, Bucket)>,
+    budgets: Vec<Budget>,
     follow_headers: FollowHeaders,
     /// Refusals of calls sent before this have been heeded.
     slowed_at: Time,
     spent: Spent,
 }
 
+/// Of a dimension that is limited.
+#[derive(Debug)]
+struct Budget {
+    dimension: Dimension,
+    counts: Counts,
+    bucket: Bucket,
+}
+
 impl Quota {
     pub(crate) fn new(policy: QuotaPolicy, now: Time) -> Self {
-        let bucket = |(dimension, per_minute): (Dimension, Option<u64>)| {
-            Some((dimension, Bucket::new(per_minute?, policy.burst, now)))
+        let budget = |(dimension, per_minute): (Dimension, Option<u64>)| {
+            let bucket = Bucket::new(per_minute?, policy.burst, now);
+            Some(Budget { dimension, counts: Counts::in_dimension(dimension), bucket })
         };
         Self {
-            buckets: Dimension::ALL.into_iter().zip(policy.per_minute).filter_map(bucket).collect(),
+            budgets: Dimension::ALL.into_iter().zip(policy.per_minute).filter_map(budget).collect(),
             follow_headers: policy.follow_headers,
             slowed_at: Time::ZERO,
             spent: Spent::default(),
@@ -214,11 +239,11 @@ impl Quota {
     /// Another policy; what was used stays used.
     pub(crate) fn set_policy(&mut self, policy: QuotaPolicy, now: Time) {
         self.follow_headers = policy.follow_headers;
-        let before = std::mem::replace(&mut self.buckets, Self::new(policy, now).buckets);
-        for (dimension, bucket) in &mut self.buckets {
-            let same = before.iter().find(|(of, _)| of == dimension);
-            if let (Some((_, used)), Some(per_minute)) = (same, policy.per_minute[*dimension as usize]) {
-                *bucket = *used;
+        let before = std::mem::replace(&mut self.budgets, Self::new(policy, now).budgets);
+        for Budget { dimension, bucket, .. } in &mut self.budgets {
+            let same = before.iter().find(|before| before.dimension == *dimension);
+            if let (Some(before), Some(per_minute)) = (same, policy.per_minute[*dimension as usize]) {
+                *bucket = before.bucket;
                 bucket.resize(per_minute, policy.burst, now);
             }
         }
@@ -226,27 +251,24 @@ impl Quota {
 
     /// The dimension in which a call asks for more than there can ever be.
     pub(crate) fn too_large(&self, tokens: Tokens) -> Option<(Dimension, u64)> {
-        let too_large = self.buckets.iter().find(|(dimension, bucket)| !bucket.could_hold(tokens.charge(*dimension)));
-        too_large.map(|(dimension, bucket)| (*dimension, whole(bucket.capacity())))
+        let too_large = self.budgets.iter().find(|budget| !budget.bucket.could_hold(budget.charge(tokens)));
+        too_large.map(|budget| (budget.dimension, whole(budget.bucket.capacity())))
     }
 
     /// Whether a call that comes now fits in every dimension. If not, [`too_large`](Self::too_large) and
     /// [`fits_at`](Self::fits_at) say why.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fits_now(&mut self, tokens: Tokens, now: Time) -> bool {
-        self.buckets.iter_mut().all(|(dimension, bucket)| {
-            let charge = tokens.charge(*dimension);
-            bucket.could_hold(charge) && bucket.fits_at(charge, now) <= now
-        })
+        self.budgets.iter_mut().all(|budget| budget.bucket.fits_now(budget.charge(tokens), now))
     }
 
     /// When the call fits in every dimension, and which is the last; now, if it does.
     pub(crate) fn fits_at(&mut self, tokens: Tokens, now: Time) -> (Time, Dimension) {
         let mut latest = (now, Dimension::Requests);
-        for (dimension, bucket) in &mut self.buckets {
-            let fits_at = bucket.fits_at(tokens.charge(*dimension), now);
+        for budget in &mut self.budgets {
+            let fits_at = budget.bucket.fits_after(0, budget.charge(tokens), now);
             if fits_at > latest.0 {
-                latest = (fits_at, *dimension);
+                latest = (fits_at, budget.dimension);
             }
         }
         latest
@@ -254,46 +276,48 @@ impl Quota {
 
     /// When a call fits after so many others, each of which uses so much.
     pub(crate) fn fits_after(&mut self, ahead: u32, each: Tokens, then: Tokens, now: Time) -> Time {
-        let fits_at = |(dimension, bucket): &mut (Dimension, Bucket)| {
-            bucket.fits_after(each.charge(*dimension).saturating_mul(ahead), then.charge(*dimension), now)
+        let fits_at = |budget: &mut Budget| {
+            let before = budget.charge(each).saturating_mul(ahead);
+            budget.bucket.fits_after(before, budget.charge(then), now)
         };
-        self.buckets.iter_mut().map(fits_at).max().unwrap_or(now)
+        self.budgets.iter_mut().map(fits_at).max().unwrap_or(now)
     }
 
+    #[inline(always)]
     pub(crate) fn take(&mut self, tokens: Tokens) {
-        for (dimension, bucket) in &mut self.buckets {
-            bucket.take(tokens.charge(*dimension));
+        for budget in &mut self.budgets {
+            budget.bucket.take(budget.charge(tokens));
         }
     }
 
     /// A call that was charged and not sent.
     pub(crate) fn give_back(&mut self, tokens: Tokens, now: Time) {
-        for (dimension, bucket) in &mut self.buckets {
-            bucket.correct(tokens.charge(*dimension), 0, now);
+        for budget in &mut self.budgets {
+            budget.bucket.correct(budget.charge(tokens), 0, now);
         }
     }
 
-    /// A call that is over: what it was charged, and what it used.
-    pub(crate) fn settle(&mut self, charged: Tokens, used: Used, now: Time) {
-        self.spent += Spent::of(charged, used.tokens);
-        for (dimension, bucket) in &mut self.buckets {
-            let used = match dimension {
-                Dimension::Requests => u32::from(used.is_request),
-                _ => used.tokens.charge(*dimension),
-            };
-            bucket.correct(charged.charge(*dimension), used, now);
+    /// A call that is over: what it was charged, what it used, and what that makes.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self, charged: Tokens, used: Used, spent: Spent, now: Time) {
+        self.spent += spent;
+        for budget in &mut self.budgets {
+            let used = budget.counts.charge(used.tokens, used.is_request);
+            budget.bucket.correct(budget.charge(charged), used, now);
         }
     }
 
     /// The provider refused a call that was granted at `granted_at`: once per wave of refusals.
+    #[cold]
     pub(crate) fn slow_down(&mut self, granted_at: Time, now: Time) {
         if granted_at >= self.slowed_at {
             self.slowed_at = now;
-            self.buckets.iter_mut().for_each(|(_, bucket)| bucket.slow_down(now));
+            self.budgets.iter_mut().for_each(|budget| budget.bucket.slow_down(now));
         }
     }
 
     /// The provider said how much is left, and of how much, as far as that is to be believed.
+    #[cold]
     pub(crate) fn heed(&mut self, remaining: Remaining, now: Time) {
         let Remaining { said_at, left, of } = remaining;
         let (left, of) = match self.follow_headers {
@@ -301,7 +325,7 @@ impl Quota {
             FollowHeaders::On => (left, [None; 4]),
             FollowHeaders::Limits => (left, of),
         };
-        for (dimension, bucket) in &mut self.buckets {
+        for Budget { dimension, bucket, .. } in &mut self.budgets {
             if let Some(of) = of[*dimension as usize] {
                 bucket.size_to(of, said_at, now);
             }
@@ -313,16 +337,24 @@ impl Quota {
 
     /// Nothing of it is in use: it may be forgotten.
     pub(crate) fn is_full(&mut self, now: Time) -> bool {
-        self.buckets.iter_mut().all(|(_, bucket)| bucket.is_full(now))
+        self.budgets.iter_mut().all(|budget| budget.bucket.is_full(now))
     }
 
     pub(crate) fn view(&mut self, now: Time) -> QuotaView {
         let (mut left, mut size) = ([None; 4], 1.0_f64);
-        for (dimension, bucket) in &mut self.buckets {
+        for Budget { dimension, bucket, .. } in &mut self.budgets {
             left[*dimension as usize] = Some(bucket.balance(now));
             size = size.min(bucket.size(now));
         }
         QuotaView { left, size, spent: self.spent }
+    }
+}
+
+impl Budget {
+    /// What a call counts as that is sent.
+    #[inline]
+    fn charge(&self, tokens: Tokens) -> u32 {
+        self.counts.charge(tokens, true)
     }
 }
 

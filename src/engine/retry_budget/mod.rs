@@ -128,6 +128,13 @@ impl Retries {
     /// An attempt that was sent is over.
     #[inline]
     pub(crate) fn on_end(&mut self, outcome: Outcome, now: Time) {
+        if matches!(self.account, Account::Grpc(_) | Account::Sre(_)) {
+            self.learn(outcome, now);
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, outcome: Outcome, now: Time) {
         let is_accepted = match outcome.kind() {
             OutcomeKind::Success => true,
             OutcomeKind::Overload | OutcomeKind::Failure => false,
