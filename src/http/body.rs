@@ -66,10 +66,12 @@ where
         }
     }
 
+    #[inline]
     fn is_end_stream(&self) -> bool {
         self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
+    #[inline]
     fn size_hint(&self) -> SizeHint {
         self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }

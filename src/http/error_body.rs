@@ -92,6 +92,7 @@ impl<B: Body> Body for Replay<B> {
     type Data = B::Data;
     type Error = B::Error;
 
+    #[inline]
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match self.project() {
             ReplayProjection::Untouched(body) => body.poll_frame(cx),
@@ -99,6 +100,7 @@ impl<B: Body> Body for Replay<B> {
         }
     }
 
+    #[inline]
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Untouched(body) => body.is_end_stream(),
@@ -107,6 +109,7 @@ impl<B: Body> Body for Replay<B> {
         }
     }
 
+    #[inline]
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Untouched(body) => body.size_hint(),

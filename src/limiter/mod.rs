@@ -141,6 +141,7 @@ impl Limiter {
 
     /// False when every call passes: no limit is set anywhere.
     #[must_use]
+    #[inline]
     pub fn is_enabled(&self) -> bool {
         self.core.is_enabled.load(Ordering::Relaxed)
     }
