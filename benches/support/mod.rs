@@ -49,6 +49,9 @@ impl Stopwatch {
 /// What a bar allows.
 pub(crate) struct AtMost(pub(crate) f64);
 
+/// It is printed for information.
+pub(crate) const ANYTHING: AtMost = AtMost(f64::INFINITY);
+
 /// Runs `ours` and `peer`, which return nanoseconds per operation, and prints their ratio.
 pub(crate) fn ratio(name: &str, limit: AtMost, passes: Passes, ours: impl FnMut() -> f64, peer: impl FnMut() -> f64) {
     if let Some(measured) = Measured::run(name, passes, ours, peer) {
@@ -72,8 +75,9 @@ pub(crate) fn difference(
 }
 
 pub(crate) fn print(name: &str, value: f64, unit: &str, AtMost(limit): AtMost, note: &str) {
+    let allowed = if limit.is_finite() { format!("at most {limit}") } else { "for information".to_owned() };
     let verdict = if value <= limit { "" } else { "  TOO MUCH" };
-    println!("bar {name} {value:.3} {unit}  # at most {limit}; {note}{verdict}");
+    println!("bar {name} {value:.3} {unit}  # {allowed}; {note}{verdict}");
 }
 
 /// Whether the bar was asked for.
