@@ -9,8 +9,10 @@
 
 mod aging;
 mod lines;
+mod tenants;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
+use self::tenants::Tenant;
 use super::capacity::ClassSet;
 use super::list::{Links, List};
 use super::priority::Priority;
@@ -153,22 +156,6 @@ struct Line {
     turn: u64,
 }
 
-#[derive(Debug, Default)]
-struct Tenant {
-    /// By own class.
-    lines: [Line; 3],
-    waiting: u32,
-    /// Waiters, and holders of uncollected slots.
-    members: u32,
-}
-
-/// So many tenants are kept with nobody here, or as many as have somebody: most come back soon. They fit in the chunk of
-/// memory that the tenants take anyway.
-const ABSENT_TENANTS: usize = 16;
-
-/// Calls that name no tenant share one line per class, which is always there.
-const ANONYMOUS: u32 = 0;
-
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiters: Slab<Waiter>,
@@ -237,14 +224,6 @@ impl Queue {
     #[inline]
     pub(crate) fn waiting_by_class(&self) -> [u32; 3] {
         self.waiting
-    }
-
-    pub(crate) fn waiting_of_tenant(&self, name: Option<&Arc<str>>) -> u32 {
-        let tenant = match name {
-            None => Some(ANONYMOUS),
-            Some(name) => self.by_name.get(name).copied(),
-        };
-        tenant.map_or(0, |tenant| self.tenants[tenant].waiting)
     }
 
     /// When the one who has waited longest was enqueued.
@@ -415,35 +394,6 @@ impl Queue {
         (left, self.remove(id.index))
     }
 
-    /// Takes the slot from the next holder who has not collected it within `lease`; the holder keeps its place in line.
-    pub(crate) fn lapse(&mut self, lease: Duration, now: Time) -> Option<(u32, Priority)> {
-        let index = self.granted.head()?;
-        if self.waiters[index].granted_at + lease > now {
-            return None;
-        }
-        Some((index, self.park(index)))
-    }
-
-    /// Takes the slot from a waiter that cannot use it; it keeps its place in line. `waker` is for its expiry.
-    pub(crate) fn decline(&mut self, id: WaiterId, waker: &Waker) -> Option<Priority> {
-        let waiter = self.find(id).filter(|waiter| waiter.state == State::Granted)?;
-        waiter.waker = Some(waker.clone());
-        Some(self.park(id.index))
-    }
-
-    fn park(&mut self, index: u32) -> Priority {
-        self.granted.unlink(&mut self.waiters, index, |w| &mut w.in_line);
-        self.waiters[index].state = State::Parked;
-        self.count_in(self.place(index));
-        self.waiters[index].class
-    }
-
-    /// Removes the next waiter whose time is over. Holders of a slot are left alone.
-    pub(crate) fn expire(&mut self, now: Time) -> Option<Removed> {
-        let index = self.next_to_expire().filter(|&index| self.waiters[index].expires_at <= now)?;
-        Some(self.drop_waiter(index))
-    }
-
     /// Removes any waiter. Holders of a slot are left alone.
     pub(crate) fn evict(&mut self) -> Option<Removed> {
         let mut at = self.order.head();
@@ -467,51 +417,9 @@ impl Queue {
         wakers
     }
 
-    /// When `lapse` or `expire` next has something to do.
-    pub(crate) fn next_timeout(&self, lease: Duration) -> Time {
-        let lapse = self.granted.head().map_or(Time::NEVER, |index| self.waiters[index].granted_at + lease);
-        let expiry = self.next_to_expire().map_or(Time::NEVER, |index| self.waiters[index].expires_at);
-        lapse.min(expiry)
-    }
-
-    /// Those in `order` who are not early expire in that order, so its first and the first early one are all to look at.
-    fn next_to_expire(&self) -> Option<u32> {
-        let waits = |index: &u32| self.waiters[*index].state != State::Granted;
-        let mut at = self.order.head();
-        while let Some(index) = at.filter(|index| !waits(index)) {
-            at = self.waiters[index].in_order.next();
-        }
-        let early = self.early.iter().map(|&(_, index)| index).find(waits);
-        at.into_iter().chain(early).min_by_key(|&index| self.waiters[index].expires_at)
-    }
-
     #[inline]
     fn find(&mut self, id: WaiterId) -> Option<&mut Waiter> {
         self.waiters.get_mut(id.index).filter(|waiter| waiter.stamp == id.stamp)
-    }
-
-    /// One more is here of this tenant.
-    #[inline]
-    fn join_tenant(&mut self, name: Option<Arc<str>>) -> u32 {
-        let tenant = match name {
-            None => ANONYMOUS,
-            Some(name) => match self.by_name.get(&name) {
-                Some(&tenant) => {
-                    self.absent -= usize::from(self.tenants[tenant].members == 0);
-                    tenant
-                }
-                None => self.make_tenant(name),
-            },
-        };
-        self.tenants[tenant].members += 1;
-        tenant
-    }
-
-    #[cold]
-    fn make_tenant(&mut self, name: Arc<str>) -> u32 {
-        let tenant = self.tenants.insert(Tenant::default());
-        self.by_name.insert(name, tenant);
-        tenant
     }
 
     #[inline]
@@ -577,35 +485,6 @@ impl Queue {
             if self.unaged[at] == Some(index) {
                 self.unaged[at] = self.waiters[index].in_order.next();
             }
-        }
-    }
-
-    #[inline]
-    fn leave_tenant(&mut self, tenant: u32) {
-        let here = &mut self.tenants[tenant].members;
-        *here -= 1;
-        if *here == 0 && tenant != ANONYMOUS {
-            self.absent += 1;
-            if self.absent > ABSENT_TENANTS && self.absent > self.by_name.len() / 2 {
-                self.forget_absent();
-            }
-        }
-    }
-
-    #[cold]
-    fn forget_absent(&mut self) {
-        let Self { tenants, by_name, .. } = self;
-        by_name.retain(|_, tenant| {
-            let is_here = tenants[*tenant].members > 0;
-            if !is_here {
-                tenants.remove(*tenant);
-            }
-            is_here
-        });
-        self.absent = 0;
-        // A map does not shrink by itself, and one live entry would pin the room of the most there ever were.
-        if by_name.capacity() > 64 + 8 * by_name.len() {
-            by_name.shrink_to(2 * by_name.len());
         }
     }
 }

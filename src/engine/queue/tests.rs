@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{ABSENT_TENANTS, Ask, Expiry, Found, Left, Queue, WaiterId};
+use super::tenants::ABSENT_TENANTS;
+use super::{Ask, Expiry, Found, Left, Queue, WaiterId};
 use crate::engine::capacity::ClassSet;
 use crate::engine::priority::Priority;
 use crate::engine::time::Time;
