@@ -11,21 +11,20 @@ use tokio::task::coop;
 
 use super::call::{Admission, Call, CallEvent, Life};
 use super::clock;
-use super::key::LaneKey;
 use super::lane::LaneInner;
 use super::of_run::OfRun;
 use super::permit::Permit;
 use super::pool;
+use super::refused::{Refused, refuse, refuse_to_wait, refuse_unasked};
 use super::scope::{Open, Scope};
 use crate::engine::asked::Asked;
-use crate::engine::pool::Figures;
 use crate::engine::priority::Priority;
 use crate::engine::queue::{Ask, Expiry};
-use crate::engine::quota::{Tokens, WhenShort};
+use crate::engine::quota::WhenShort;
 use crate::engine::step::{Blocked, Grant, Look, Progress, Refusal, Request, Sight, Ticket};
 use crate::engine::time::Time;
 use crate::engine::totals::Reason;
-use crate::error::{Bound, QueueBound, RejectKind, Rejected, Rejection};
+use crate::error::{Bound, QueueBound, RejectKind, Rejected};
 use crate::runs::CallOfRun;
 
 /// A call that arrived this short a while ago arrives when it is queued: it goes to the end of its line, as most do, and
@@ -82,15 +81,6 @@ enum ScopeSays {
 struct Bounds {
     expires_at: Time,
     expiry: Expiry,
-}
-
-/// A refusal in numbers, made under the lock; the error is built outside of it.
-struct Refused {
-    kind: RejectKind,
-    bound: Bound,
-    retry_after: Option<Duration>,
-    in_flight: u32,
-    limit: u32,
 }
 
 /// Of a call that found no free slot.
@@ -415,37 +405,6 @@ fn foresee(
     Some(refuse(lane, RejectKind::DeadlineUnreachable, Bound::Foreseen(foreseen), None, state))
 }
 
-/// For a call that is refused before it asks for a slot.
-pub(super) fn refuse_unasked(lane: &LaneInner, kind: RejectKind) -> Rejected {
-    let refused = lane.pool.step(lane, |state, _| {
-        state.engine.refuse(lane.id, kind.reason());
-        Refused::new(lane, kind, Bound::None, None, state)
-    });
-    refused.on_arrival(lane, Tokens::default())
-}
-
-/// For a call that leaves its line, and is counted as having given up there.
-pub(super) fn refuse_waiting(lane: &LaneInner, kind: RejectKind, position: Option<u32>) -> Rejected {
-    let refused = lane.pool.step(lane, |state, _| Refused::new(lane, kind, Bound::None, None, state));
-    refused.after(lane, Duration::ZERO, position)
-}
-
-fn refuse_to_wait(lane: &LaneInner, blocked: Blocked, state: &mut pool::State) -> Refused {
-    match blocked {
-        Blocked::Busy => refuse(lane, RejectKind::Busy, Bound::None, None, state),
-        Blocked::Paused(left) => refuse(lane, RejectKind::Paused, Bound::None, Some(left), state),
-        Blocked::PastDeadline => refuse(lane, RejectKind::Deadline, Bound::None, None, state),
-        Blocked::Closed => refuse(lane, RejectKind::Closed, Bound::None, None, state),
-        Blocked::BreakerOpen(left) => refuse(lane, RejectKind::BreakerOpen, Bound::None, Some(left), state),
-        Blocked::RetryBudget => refuse(lane, RejectKind::RetryBudgetExhausted, Bound::None, None, state),
-        Blocked::Short(dimension, left) => refuse(lane, RejectKind::Short(dimension), Bound::None, Some(left), state),
-        Blocked::TooLarge(dimension, capacity) => {
-            let most = u32::try_from(capacity).unwrap_or(u32::MAX);
-            refuse(lane, RejectKind::TooLarge(dimension), Bound::Tokens(most), None, state)
-        }
-    }
-}
-
 /// Where a call is not to wait for tokens.
 #[cold]
 fn may_not_wait(lane: &LaneInner, blocked: Blocked, state: &pool::State) -> bool {
@@ -465,18 +424,6 @@ fn refuse_place(lane: &LaneInner, refusal: Refusal, bounds: Bounds, state: &mut 
     refuse(lane, kind, bound, retry_after, state)
 }
 
-/// Counts the refusal and takes down the figures that its error shows.
-fn refuse(
-    lane: &LaneInner,
-    kind: RejectKind,
-    bound: Bound,
-    retry_after: Option<Duration>,
-    state: &mut pool::State,
-) -> Refused {
-    state.engine.note_refused(lane.id, kind.reason());
-    Refused::new(lane, kind, bound, retry_after, state)
-}
-
 impl Bounds {
     fn of(deadline: Time, queue_timeout: Duration, now: Time) -> Self {
         let timeout_at = now + queue_timeout;
@@ -492,33 +439,6 @@ impl Bounds {
             Expiry::QueueTimeout => RejectKind::QueueTimeout,
             Expiry::Deadline => RejectKind::Deadline,
         }
-    }
-}
-
-impl Refused {
-    fn new(
-        lane: &LaneInner,
-        kind: RejectKind,
-        bound: Bound,
-        retry_after: Option<Duration>,
-        state: &pool::State,
-    ) -> Self {
-        let Figures { in_use, limit, .. } = state.engine.figures(lane.id);
-        Self { kind, bound, retry_after, in_flight: in_use, limit }
-    }
-
-    fn on_arrival(self, lane: &LaneInner, tokens: Tokens) -> Rejected {
-        lane.report_refused(self.kind.reason());
-        if matches!(self.kind, RejectKind::Short(_) | RejectKind::TooLarge(_)) {
-            lane.report_rejected(tokens);
-        }
-        self.after(lane, Duration::ZERO, None)
-    }
-
-    fn after(self, lane: &LaneInner, waited: Duration, position: Option<u32>) -> Rejected {
-        let Self { kind, bound, retry_after, in_flight, limit } = self;
-        let lane = LaneKey::clone(&lane.key);
-        Rejected::new(Rejection { lane, kind, waited, position, in_flight, limit, retry_after, bound })
     }
 }
 

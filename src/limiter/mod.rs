@@ -12,6 +12,7 @@ mod observer;
 mod of_run;
 mod permit;
 mod pool;
+mod refused;
 mod registry;
 mod scope;
 mod shared;

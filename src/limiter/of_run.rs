@@ -23,9 +23,10 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::acquire::{Acquire, refuse_unasked, refuse_waiting};
+use super::acquire::Acquire;
 use super::lane::LaneInner;
 use super::permit::Permit;
+use super::refused::{refuse_unasked, refuse_waiting};
 use crate::engine::step::Sight;
 use crate::error::Rejected;
 use crate::runs::{CallOfRun, RunCall};
