@@ -31,7 +31,7 @@ use crate::engine::outcome::Outcome;
 #[pin_project]
 pub struct ResponseBody<B: Body> {
     #[pin]
-    inner: Option<Replay<B>>,
+    inner: Replay<B>,
     held: Option<Box<Held>>,
 }
 
@@ -39,12 +39,12 @@ impl<B: Body> ResponseBody<B> {
     /// Holds nothing: the call has been settled, or never had a slot.
     #[inline]
     pub(super) fn free(inner: Replay<B>) -> Self {
-        Self { inner: Some(inner), held: None }
+        Self { inner, held: None }
     }
 
     #[inline]
     pub(super) fn holding(inner: B, held: Box<Held>) -> Self {
-        Self { inner: Some(Replay::Untouched(inner)), held: Some(held) }
+        Self { inner: Replay::Untouched(inner), held: Some(held) }
     }
 }
 
@@ -57,46 +57,17 @@ where
     type Error = BoxError;
 
     #[inline]
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        let this = self.as_mut().project();
-        match (this.inner.as_pin_mut(), this.held) {
-            (None, _) => Poll::Ready(None),
-            (Some(inner), None) => inner.poll_frame(cx).map_err(Into::into),
-            (Some(_), Some(_)) => self.poll_held(cx),
-        }
-    }
-
-    #[inline]
-    fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(Body::is_end_stream)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
-    }
-}
-
-impl<B> ResponseBody<B>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
-    /// Inlined, since it runs for each piece of a stream: a frame is not copied once more on its way.
-    #[inline(always)]
-    fn poll_held(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
         let mut this = self.project();
-        let (Some(mut inner), Some(held)) = (this.inner.as_mut().as_pin_mut(), this.held.as_mut()) else {
-            return Poll::Ready(None);
-        };
-        match inner.as_mut().poll_frame(cx) {
+        let Some(held) = this.held.as_mut() else { return this.inner.poll_frame(cx).map_err(Into::into) };
+        match this.inner.as_mut().poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 held.guard.heard();
                 if let Some(data) = frame.data_ref() {
                     held.permit.note_chunk(data.remaining());
-                    held.watch.look_at(data, inner.size_hint().exact() == Some(0));
+                    held.watch.look_at(data, this.inner.size_hint().exact() == Some(0));
                 }
-                if frame.is_trailers() || inner.is_end_stream() || held.watch.is_released() {
+                if frame.is_trailers() || this.inner.is_end_stream() || held.watch.is_released() {
                     end(this.held, Held::end_heard);
                 } else {
                     held.permit.note_first_byte();
@@ -110,7 +81,7 @@ where
             Poll::Ready(Some(Err(error))) => {
                 let error = error.into();
                 // Nothing comes after an error; the connection is closed before its slot moves on.
-                this.inner.set(None);
+                this.inner.set(Replay::Closed);
                 end(this.held, |held| held.fail(|held| held.rules.classify.error(&*error)));
                 Poll::Ready(Some(Err(error)))
             }
@@ -119,12 +90,22 @@ where
             Poll::Pending => match held.poll_silence(cx) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(stalled) => {
-                    this.inner.set(None);
+                    this.inner.set(Replay::Closed);
                     end(this.held, |held| held.fail(|_| Outcome::Stalled.into()));
                     Poll::Ready(Some(Err(stalled.into())))
                 }
             },
         }
+    }
+
+    #[inline]
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    #[inline]
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
 

@@ -86,6 +86,8 @@ pub(crate) enum Replay<B: Body> {
     Untouched(#[pin] B),
     // Boxed, and with the body inside: what was polled cannot move, and the other variant stays small.
     Peeked(Pin<Box<Peeked<B>>>),
+    /// It was dropped, and nothing comes any more.
+    Closed,
 }
 
 impl<B: Body> Body for Replay<B> {
@@ -97,6 +99,7 @@ impl<B: Body> Body for Replay<B> {
         match self.project() {
             ReplayProjection::Untouched(body) => body.poll_frame(cx),
             ReplayProjection::Peeked(peeked) => peeked.as_mut().poll_next(cx),
+            ReplayProjection::Closed => Poll::Ready(None),
         }
     }
 
@@ -106,6 +109,7 @@ impl<B: Body> Body for Replay<B> {
             Self::Untouched(body) => body.is_end_stream(),
             // Nobody reads ahead past a body that says it is over.
             Self::Peeked(peeked) => peeked.steps.is_empty() && peeked.body.is_end_stream(),
+            Self::Closed => true,
         }
     }
 
@@ -117,6 +121,7 @@ impl<B: Body> Body for Replay<B> {
                 let before = peeked.steps.front().map(|step| &step.size_hint_before);
                 before.cloned().unwrap_or_else(|| peeked.body.size_hint())
             }
+            Self::Closed => SizeHint::with_exact(0),
         }
     }
 }
