@@ -226,3 +226,31 @@ async fn a_call_dropped_before_the_head_is_cancelled() {
     assert_eq!(outcomes(&limiter), only(Outcome::Cancelled, 1));
     assert_idle(&limiter);
 }
+
+/// Of a gateway that says 200 to everything, and how it went in a header.
+struct InAHeader;
+
+impl tower_inflight::Classify for InAHeader {
+    fn response(&self, head: &http::response::Parts, _: &[u8], _: std::time::SystemTime) -> tower_inflight::Verdict {
+        if head.headers.contains_key("x-failed") { Outcome::ServerError.into() } else { Outcome::Success.into() }
+    }
+
+    fn error(&self, _: &(dyn std::error::Error + 'static)) -> tower_inflight::Verdict {
+        Outcome::Transport.into()
+    }
+}
+
+#[tokio::test]
+async fn what_the_classifier_says_of_a_head_stands_when_its_body_has_ended_well() {
+    use tower_layer::Layer;
+
+    let limiter = limiter(1);
+    let layer = tower_inflight::InflightLimitLayer::new(limiter.clone()).classify(InAHeader);
+    let client = Client::new(layer.layer(tower::service_fn(|_: Query| {
+        let mut response = ok(Script::new([data("a"), data("b")]));
+        response.headers_mut().insert("x-failed", http::HeaderValue::from_static("1"));
+        std::future::ready(Ok::<_, Reset>(response))
+    })));
+    fetch(&client).await.unwrap();
+    assert_eq!(outcomes(&limiter), only(Outcome::ServerError, 1));
+}

@@ -50,6 +50,13 @@ impl Bench {
         view.quota.expect("it has one").left[1].expect("in tokens")
     }
 
+    /// Of the lane and of its pool, by dimension.
+    fn left_of_both(&mut self, lane: LaneId) -> [[Option<f64>; 4]; 2] {
+        let of_lane = self.step(|pool, now, effects| pool.view(lane, now, effects).quota);
+        let of_pool = self.step(|pool, now, effects| pool.own_view(now, effects).quota);
+        [of_lane, of_pool].map(|quota| quota.expect("both have one").left)
+    }
+
     /// Until the engine next wants to be called.
     fn wait_for_it(&mut self) {
         self.now = self.pool.poll_timeout().expect("something is due");
@@ -177,6 +184,37 @@ fn a_refusal_gives_all_of_it_back_and_an_answer_what_it_did_not_use() {
     assert_eq!(bench.left(lane), 59_900.0);
     let spent = bench.step(|pool, now, effects| pool.view(lane, now, effects)).quota.unwrap().spent;
     assert_eq!((spent.admitted, spent.refunded), (30_000, 29_900));
+}
+
+// Case 101: a request that no provider has counted comes back, and one that it has does not.
+#[test]
+fn the_budget_of_the_pool_is_settled_like_that_of_the_lane_in_every_dimension() {
+    let (mut bench, lane) = charged(8, 60_000);
+    let both = QuotaPolicy { per_minute: [Some(10), Some(60_000), None, None], ..tokens(1) };
+    bench.pool.set_lane_quota(lane, None, bench.now);
+    bench.pool.set_lane_quota(lane, Some(both), bench.now);
+    bench.pool.set_quota(Some(both), bench.now);
+    let [connect, refused, answered] = [0; 3].map(|_| bench.come_with(lane, Normal, asking(10_000)).grant());
+    assert_eq!(bench.left_of_both(lane), [[Some(7.0), Some(30_000.0), None, None]; 2]);
+    bench.end_with(lane, connect, Outcome::Transport, Reported::default());
+    bench.end_with(lane, refused, Outcome::ClientError, Reported::default());
+    bench.end_with(lane, answered, Outcome::Success, USED);
+    assert_eq!(bench.left_of_both(lane), [[Some(8.0), Some(59_900.0), None, None]; 2]);
+}
+
+#[test]
+fn a_refusal_by_the_provider_slows_both_budgets_down_once_per_wave() {
+    let (mut bench, lane) = charged(8, 60_000);
+    bench.pool.set_quota(Some(tokens(60_000)), bench.now);
+    let wave = [0; 3].map(|_| bench.come_with(lane, Normal, asking(20_000)).grant());
+    bench.wait(SECOND);
+    wave.into_iter().for_each(|grant| bench.end_with(lane, grant, Outcome::Overload, Reported::default()));
+    bench.come_with(lane, Normal, asking(60_000)).grant();
+    bench.wait(SECOND);
+    for left in bench.left_of_both(lane) {
+        let filled = left[1].expect("in tokens");
+        assert!((900.0..910.0).contains(&filled), "a tenth off a thousand: {filled}");
+    }
 }
 
 // A13: both levels in one decision.

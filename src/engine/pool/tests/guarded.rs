@@ -147,6 +147,18 @@ fn retries_beyond_their_part_are_refused_and_first_attempts_are_not() {
 }
 
 #[test]
+fn a_budget_for_retries_learns_from_how_calls_end() {
+    let (mut bench, lane) = Bench::of(policy(10));
+    bench.pool.set_retry_budget(lane, Some(RetryPolicy::Grpc { max_tokens: 4, token_ratio: 1.0 }));
+    assert!(bench.retry(lane).is_ok());
+    (0..2).for_each(|_| bench.fail(lane, 1));
+    assert_eq!(bench.retry(lane), Err(Blocked::RetryBudget));
+    let answered = bench.come(lane, Normal).grant();
+    bench.succeed(lane, answered);
+    assert!(bench.retry(lane).is_ok());
+}
+
+#[test]
 fn a_retry_that_was_not_sent_costs_nothing() {
     let (mut bench, lane) = Bench::of(policy(10));
     let ratio = RetryPolicy::Ratio { ratio: 0.1, per_second: 0.0, window: 10 * SECOND };
