@@ -217,7 +217,11 @@ impl Pool {
     ) -> Spent {
         let spent = charged
             .map_or_else(Spent::default, |charged| self.settle_charge(id, charged, grant.granted_at, ending, now));
-        self.judge(id, pass, grant.granted_at, ending, now, effects);
+        let lane = self.lane_mut(id);
+        lane.retries.on_end(ending.verdict.outcome(), now);
+        if lane.breaker.is_on() {
+            self.judge(id, pass, grant.granted_at, ending, now, effects);
+        }
         if let Some(told) = grant.told {
             self.tell_ended(id, told, ending, now, effects);
         }

@@ -38,7 +38,7 @@ impl Pool {
         too_large.map_or(Ok(()), |(dimension, capacity)| Err(Blocked::TooLarge(dimension, capacity)))
     }
 
-    /// Charges a call that found a slot free, unless somebody waits for tokens before it.
+    /// Charges a call that found a slot free, where there is a budget, unless somebody waits for tokens before it.
     #[inline]
     pub(super) fn charge_newcomer(
         &mut self,
@@ -47,7 +47,7 @@ impl Pool {
         tokens: Tokens,
         now: Time,
     ) -> Result<(), Blocked> {
-        if self.waiting > 0 && self.is_behind(id, class, now) {
+        if self.waiting > 0 && self.is_charged(id) && self.is_behind(id, class, now) {
             return Err(Blocked::Busy);
         }
         let (mut of_lane, mut of_pool) = self.quotas(id);
@@ -131,7 +131,8 @@ impl Pool {
         spent
     }
 
-    #[cold]
+    /// What a refusal, or a header, says of the provider's own budget.
+    #[inline(never)]
     fn heed_provider(&mut self, id: LaneId, sent_at: Time, ending: &Ending, now: Time) {
         self.each_quota(id, |quota| {
             if ending.verdict.outcome() == Outcome::Overload {
@@ -188,7 +189,8 @@ impl Pool {
         }
     }
 
-    /// Of the lane, and of the pool around it.
+    /// Of the lane, and of the pool around it. What every call does with them is written out for each: a closure for both would
+    /// be inlined in neither.
     #[inline]
     fn quotas(&mut self, id: LaneId) -> (Option<&mut Quota>, Option<&mut Quota>) {
         let Self { lanes, quota, .. } = self;

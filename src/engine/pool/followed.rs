@@ -104,9 +104,7 @@ impl Pool {
         if !lane.breaker.admits(now) {
             return Err(Blocked::Busy);
         }
-        if self.is_charged(id) {
-            self.charge_newcomer(id, class, tokens, now)?;
-        }
+        self.charge_newcomer(id, class, tokens, now)?;
         let lane = self.lane_mut(id);
         lane.valve.take(class);
         lane.window.record_wait(Duration::ZERO, now);
@@ -190,27 +188,10 @@ impl Pool {
         self.lane_mut(id).retries.on_dropped(kept.asked.facts.attempt());
     }
 
-    /// What the end of a call says about the upstream's health.
-    #[inline]
-    pub(super) fn judge(
-        &mut self,
-        id: LaneId,
-        pass: Pass,
-        sent_at: Time,
-        ending: &Ending,
-        now: Time,
-        effects: &mut Effects,
-    ) {
-        let lane = self.lane_mut(id);
-        lane.retries.on_end(ending.verdict.outcome(), now);
-        if lane.breaker.is_on() {
-            self.tell_breaker(id, pass, sent_at, ending, now, effects);
-        }
-    }
-
-    /// Where that opens the breaker, nobody waits any longer.
+    /// What the end of a call says about the upstream's health, where a breaker is on. Where that opens it, nobody waits any
+    /// longer.
     #[inline(never)]
-    fn tell_breaker(
+    pub(super) fn judge(
         &mut self,
         id: LaneId,
         pass: Pass,

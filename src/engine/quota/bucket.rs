@@ -155,8 +155,7 @@ impl Bucket {
         if used > taken {
             self.fill(now);
         }
-        let back = i64::from(taken) - i64::from(used);
-        self.balance = least(self.balance + whole(back), self.size.capacity);
+        self.balance = least(self.balance + f64::from(taken) - f64::from(used), self.size.capacity);
     }
 
     /// The provider said that no more than this was left then. It fills its own budget since, no slower than this one.
@@ -230,12 +229,6 @@ fn least(a: f64, b: f64) -> f64 {
 
 /// Less than this is missing only by rounding.
 const SLACK: f64 = 1e-6;
-
-#[inline]
-#[expect(clippy::cast_precision_loss, reason = "the difference of two numbers of 32 bits")]
-fn whole(units: i64) -> f64 {
-    units as f64
-}
 
 #[expect(clippy::cast_precision_loss, reason = "no budget has 2^52 units")]
 fn units(count: u64) -> f64 {

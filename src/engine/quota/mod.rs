@@ -308,7 +308,6 @@ impl Quota {
     }
 
     /// The provider refused a call that was granted at `granted_at`: once per wave of refusals.
-    #[cold]
     pub(crate) fn slow_down(&mut self, granted_at: Time, now: Time) {
         if granted_at >= self.slowed_at {
             self.slowed_at = now;
@@ -317,7 +316,6 @@ impl Quota {
     }
 
     /// The provider said how much is left, and of how much, as far as that is to be believed.
-    #[cold]
     pub(crate) fn heed(&mut self, remaining: Remaining, now: Time) {
         let Remaining { said_at, left, of } = remaining;
         let (left, of) = match self.follow_headers {

@@ -133,7 +133,6 @@ impl Retries {
         }
     }
 
-    #[cold]
     fn learn(&mut self, outcome: Outcome, now: Time) {
         let is_accepted = match outcome.kind() {
             OutcomeKind::Success => true,
